@@ -1,13 +1,13 @@
-"""The compiling half of the package build; everything else stands in pyproject.toml.
+"""The compiling half of the package build; everything else is in pyproject.toml.
 
 mypyc turns the compiled rooms into one C extension when a wheel is built: a C file for each module,
-compiled on all cores, and linked with hidden symbols, so that a call between modules costs what it
-costs inside one. An object file is named by a digest of all it was made from, and is used again for
+compiled on all cores, and linked with hidden symbols, so that a call between modules costs as
+little as one inside a module. An object file is named by a digest of its inputs, and is reused for
 as long as that stays the same. mypyc runs only when extensions are really built, since a package
 build reads this file several times for other reasons.
 
 A machine that cannot compile gets the same package in plain Python and one warning, never a
-failure. Code that does not compile where a compiler is present is our mistake and fails. An
+failure. Code that does not compile where a compiler is present is our bug and fails. An
 editable install is always plain: edits must take effect.
 """
 
@@ -42,20 +42,20 @@ from setuptools.errors import CompileError
 PACKAGE: Final = Path("src/jobyard")
 C_FOLDER: Final = Path("build/c")
 OBJECT_FOLDER: Final = Path("build/objects")
-# Objects for other working copies too, if somebody names a folder for them.
+# Objects shared with other working copies, if a folder is set.
 SHARED_FOLDER: Final = os.environ.get("JOBYARD_OBJECT_CACHE", "")
 SHARED_DAYS: Final = 14
-# What mypyc made of the sources when it last ran, as the names of files.
+# The files that mypyc generated when it last ran.
 LISTING: Final = C_FOLDER / "extensions.json"
-# What mypyc had to say of them; a test sees to it that this is nothing.
+# The messages of mypyc about the sources; a test checks that there are none.
 MESSAGES: Final = C_FOLDER / "messages.txt"
-# Warnings about generated code help nobody, and gcc takes long to find them.
+# Warnings about generated code are useless, and gcc takes long to find them.
 C_FLAGS: Final = ["-g0", "-w", "-fvisibility=hidden", "-fno-lto"]
-# What every generated file begins with; long, hence read once for all of them.
+# The first lines of every generated file; long, hence precompiled once for all of them.
 NATIVE_HEADERS: Final = ("__native_jobyard.h", "__native_internal_jobyard.h")
 NATIVE_START: Final = "".join(f'#include "{name}"\n' for name in NATIVE_HEADERS)
 PYTHON_HEADER: Final = "#include <Python.h>\n"
-# The file with the table of all literals, to which the others refer by place.
+# The file with the table of all literals, to which the others refer by position.
 LITERALS_FILE: Final = "__native_jobyard.c"
 # A line of progress at least this often.
 QUIET_S: Final = 5
@@ -63,13 +63,13 @@ CORES: Final = len(os.sched_getaffinity(0))
 
 
 def say(text: str) -> None:
-    """Tell whoever waits for the build."""
+    """Print a line of progress."""
     print(f"jobyard: {text}", file=sys.stderr, flush=True)
 
 
 @cache
 def obstacle() -> str | None:
-    """Why nothing can be compiled here; None when it can. Empty when nobody wants it."""
+    """Return why nothing can be compiled here; None if it can; empty if it is switched off."""
     if os.environ.get("JOBYARD_COMPILE") == "0":
         return ""
     try:
@@ -103,7 +103,7 @@ class CopySources(build_py):
     """The step that every build runs, hence the place for the one warning."""
 
     def run(self) -> None:
-        """Copy the sources; say so if they will not be compiled."""
+        """Copy the sources; warn if they will not be compiled."""
         if obstacle() and not self.editable_mode:
             print(
                 f"warning: {obstacle()}: Jobyard will run as plain Python, several times slower",
@@ -114,7 +114,7 @@ class CopySources(build_py):
 
 @cache
 def build_facts() -> dict[str, Any]:
-    """What the package says of its own build: which modules are compiled, and which are cold."""
+    """Return the package's own build facts: which modules are compiled, and which run rarely."""
     return runpy.run_path(str(PACKAGE / "build.py"))
 
 
@@ -124,10 +124,10 @@ def c_name(module: Path) -> str:
 
 
 def native_start(headers: list[str]) -> str:
-    """Return what generated files begin with, such that they know: all of it is theirs alone.
+    """Return the first lines of generated files, which declare their symbols as hidden.
 
-    A symbol that is declared hidden is reached directly, one that is not through a table of the
-    dynamic linker, since it might come from another library. What others declare comes before.
+    A hidden symbol is reached directly, any other through a table of the
+    dynamic linker, since it might come from another library. Foreign headers come first.
     """
     lines = [line for text in headers for line in text.splitlines() if line.startswith("#include")]
     foreign = [line for line in lines if "__native_" not in line]
@@ -135,7 +135,7 @@ def native_start(headers: list[str]) -> str:
 
 
 def translate(sources: list[str]) -> None:
-    """Let mypyc write the C files, and a list of the extensions they make."""
+    """Make mypyc write the C files, and a list of the extensions they make."""
     from mypyc.build import mypycify  # noqa: PLC0415  # its import patches setuptools
 
     C_FOLDER.mkdir(parents=True, exist_ok=True)
@@ -156,8 +156,8 @@ def translate(sources: list[str]) -> None:
 def translated(sources: list[str]) -> list[Extension]:
     """Run mypyc; return the extensions to build.
 
-    It runs in a process of its own, whose memory is free again when the C compilers start, and
-    which cannot keep this one from saying that the build goes on.
+    It runs in a separate process, whose memory is free again when the C compilers start, and
+    which cannot block the progress lines of this one.
     """
     process = multiprocessing.get_context("fork").Process(target=translate, args=(sources,))
     process.start()
@@ -173,7 +173,7 @@ def translated(sources: list[str]) -> list[Extension]:
 
 
 def digest(*parts: str | bytes) -> str:
-    """One name for all of some contents."""
+    """Return one name for some contents."""
     total = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -182,33 +182,33 @@ def digest(*parts: str | bytes) -> str:
 
 
 class Preamble:
-    """A header that many files begin with, read once by the C compiler for all of them."""
+    """A header that many files begin with, precompiled once for all of them."""
 
     def __init__(self, name: str, text: str, command: list[str]) -> None:
         self._path = OBJECT_FOLDER / f"{name}.h"
         self._text = text
         self._plain_command = command
-        # A compiler that cannot use what was prepared reads the header itself.
+        # A compiler that cannot use the precompiled header reads the header itself.
         self.command = [*command, "-include", str(self._path)]
 
     def prepare(self) -> None:
-        """Read it; a compiler that cannot is only slower."""
+        """Precompile it; without that, compiling is only slower."""
         self._path.write_text(self._text)
         target = self._path.with_name(self._path.name + ".gch")
-        # One of an earlier build would be used unseen, whatever has become of the headers in it.
+        # One of an earlier build would be used, even if its headers have changed since.
         target.unlink(missing_ok=True)
         command = [*self._plain_command, "-x", "c-header", str(self._path), "-o", str(target)]
         subprocess.run(command, capture_output=True, check=False)
 
 
 class Declarations:
-    """What the generated headers declare, so that it can be said what of it a file depends on.
+    """What the generated headers declare, to find which of it a file depends on.
 
-    The headers change with nearly every change of the sources, and with them everything would be
-    compiled again. A file means the same for as long as what it names is declared the same way.
+    The headers change with nearly every change of the sources, and then everything would be
+    compiled again. A file means the same for as long as what it uses is declared the same way.
     """
 
-    # Names of other kinds are not looked for; who declares one is everybody's concern.
+    # Other kinds of names are not searched for; their declarations count for every file.
     _NAME: Final = re.compile(r"(?:CPy|jobyard___|tuple_)\w+")
     _DECLARED: Final = re.compile(r"extern [^();={}]*?\b((?:CPy|jobyard___|tuple_)\w+)[(;\[]")
     _TYPE: Final = re.compile(r"typedef struct\b.*\} ((?:CPy|jobyard___|tuple_)\w+);$", re.DOTALL)
@@ -245,7 +245,7 @@ class Declarations:
         self._names[found[1]] = set(self._NAME.findall(text))
 
     def of(self, content: str) -> list[str]:
-        """Return all declarations that a file names, and those that they name."""
+        """Return all declarations that a file uses, and those that they use."""
         left = {name for text in (content, *self.common) for name in self._NAME.findall(text)}
         found: set[str] = set()
         while left:
@@ -256,10 +256,10 @@ class Declarations:
 
 
 class Literals:
-    """Gives the literals of each file names of its own.
+    """Gives the literals separate names in each file.
 
-    mypyc numbers the literals of all modules through, and a new one moves most of the others. Files
-    that refer to names stay as they are; what moves is a list of names beside the table.
+    mypyc numbers the literals across all modules, and a new one shifts most of the others. Files
+    that refer to names stay unchanged; what changes is a list of names next to the table.
     """
 
     _USE: Final = re.compile(r"CPyStatics\[(\d+)\]")
@@ -268,7 +268,7 @@ class Literals:
         self._lines: list[str] = []
 
     def named(self, stem: str, content: str) -> str:
-        """Return a file with names in the places of numbers."""
+        """Return a file with names in place of numbers."""
         names: dict[str, str] = {}
 
         def name(use: re.Match[str]) -> str:
@@ -282,7 +282,7 @@ class Literals:
         return content.replace(NATIVE_START, NATIVE_START + declared, 1)
 
     def table(self, content: str) -> str:
-        """Return the file with the table, with the names beside it."""
+        """Return the file with the table, with the names added."""
         return content + "\n".join(self._lines) + "\n"
 
 
@@ -297,11 +297,11 @@ class Piece:
 
     @property
     def target(self) -> Path:
-        """Where the object is, named by all that it is made of."""
+        """Return the path of the object, named by all its inputs."""
         return OBJECT_FOLDER / f"{self.digest}.o"
 
     def make(self) -> None:
-        """Compile it; the object is there whole or not at all."""
+        """Compile it; the object exists whole or not at all."""
         source = OBJECT_FOLDER / f"{self.digest}.c"
         source.write_text(self.content)
         unfinished = source.with_suffix(".new")
@@ -312,7 +312,7 @@ class Piece:
             copy_whole(self.target, Path(SHARED_FOLDER, self.target.name))
 
     def fetch(self) -> bool:
-        """Say whether the object is there, or can be had from another working copy."""
+        """Return whether the object exists here, or was copied from another working copy."""
         if self.target.exists():
             return True
         shared = Path(SHARED_FOLDER, self.target.name)
@@ -324,14 +324,14 @@ class Piece:
 
 
 def copy_whole(source: Path, target: Path) -> None:
-    """Copy a file; who looks for the copy meanwhile finds none, or all of it."""
+    """Copy a file atomically: other processes find no copy, or all of it."""
     unfinished = target.with_suffix(f".{os.getpid()}")
     shutil.copyfile(source, unfinished)
     unfinished.rename(target)
 
 
 def drop_old_objects() -> None:
-    """Drop what no working copy has asked for in a while."""
+    """Remove objects that no working copy has used for a while."""
     oldest_s = time.time() - SHARED_DAYS * 86400
     for path in Path(SHARED_FOLDER).iterdir():
         with contextlib.suppress(FileNotFoundError):  # another build does the same
@@ -340,14 +340,14 @@ def drop_old_objects() -> None:
 
 
 def run(command: list[str]) -> None:
-    """Run a compiler; show what it says only if it fails."""
+    """Run a compiler; show its output only if it fails."""
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
     if outcome.returncode != 0:
         raise CompileError(f"{shlex.join(command)}\n{outcome.stderr[-4000:]}")
 
 
 def await_all(what: str, tasks: list[Future[None]]) -> None:
-    """Wait for all of some work, and tell how far it is."""
+    """Wait for all tasks, and print progress."""
     left = set(tasks)
     told_at = time.monotonic()
     while left:
@@ -360,11 +360,11 @@ def await_all(what: str, tasks: list[Future[None]]) -> None:
 
 
 class Workshop:
-    """Knows how each C file is compiled, and compiles those that changed."""
+    """Holds how each C file is compiled, and compiles those that changed."""
 
     def __init__(self, compiler: list[str], folders: list[str]) -> None:
         self._base = [*compiler, *[f"-I{folder}" for folder in folders], *C_FLAGS]
-        self._cold = {c_name(Path(name)) for name in build_facts()["COLD"]}
+        self._cold = {c_name(Path(name)) for name in build_facts()["RARELY_RUN"]}
         version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
         self._makers = [version.decode(), sys.version, importlib.metadata.version("mypy")]
         headers = [(C_FOLDER / name).read_text() for name in NATIVE_HEADERS]
@@ -374,16 +374,16 @@ class Workshop:
         self._preambles: dict[tuple[str, str], Preamble] = {}
 
     def pieces_of(self, extension: Extension) -> list[Piece]:
-        """Return the C files of an extension, with all that is to be known of each."""
+        """Return the C files of an extension, each with its inputs."""
         folders = [f"-I{folder}" for folder in extension.include_dirs]
-        # The table of literals is written when all that refer to it are known.
+        # The table of literals is written when all files that refer to it are known.
         sources = sorted(map(Path, extension.sources), key=lambda each: each.name == LITERALS_FILE)
         return [self._piece(source, [*self._base, *folders]) for source in sources]
 
     def _piece(self, source: Path, command: list[str]) -> Piece:
         command = [*command, "-O1" if source.name in self._cold else "-O3"]
         content = source.read_text()
-        # Where headers lie does not matter: what is in them is told below, or hangs on a version.
+        # The location of headers does not matter: their contents are below, or depend on a version.
         facts = [*self._makers, *[word for word in command if not word.startswith("-I")]]
         if content.startswith(NATIVE_START):
             if source.name == LITERALS_FILE:
@@ -404,7 +404,7 @@ class Workshop:
         return self._preambles[key]
 
     def make(self, pieces: list[Piece]) -> None:
-        """Compile what is not there, and drop what nobody wants any more."""
+        """Compile what is missing, and remove what is no longer needed."""
         if SHARED_FOLDER:
             Path(SHARED_FOLDER).mkdir(parents=True, exist_ok=True)
             drop_old_objects()
@@ -429,14 +429,14 @@ class CompileRooms(build_ext):
     """Generates C with mypyc and compiles what changed, on all cores."""
 
     def run(self) -> None:
-        """Make the extensions now, when they are wanted, and build them."""
+        """Create the extensions when they are needed, and build them."""
         if self.editable_mode:
             return
         sources = [str(path) for path in build_facts()["compiled_sources"](PACKAGE)]
         if not sources:
             return
         self.distribution.ext_modules = [*translated(sources)]
-        # Finalized a second time, because that is when each extension is prepared.
+        # Finalized a second time, because that prepares each extension.
         self.distribution.reinitialize_command(self)
         self.ensure_finalized()
         super().run()
@@ -452,7 +452,7 @@ class CompileRooms(build_ext):
             await_all("linking", [pool.submit(self._link, *whole) for whole in stale])
 
     def _mark(self, extension: Extension, pieces: list[Piece]) -> tuple[Path, str]:
-        """Where it is noted of what an extension was linked, and what should stand there."""
+        """Return the file that notes what an extension was linked from, and its wanted content."""
         path = OBJECT_FOLDER / f"{extension.name}.linked"
         target = self.get_ext_fullpath(extension.name)
         return path, digest(target, *[piece.target.name for piece in pieces])
@@ -465,7 +465,7 @@ class CompileRooms(build_ext):
     def _link(self, extension: Extension, pieces: list[Piece]) -> None:
         target = Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Never written in place: somebody may be running it.
+        # Never written in place: a process may be running it.
         target.unlink(missing_ok=True)
         objects = [str(piece.target) for piece in pieces]
         run([*self.compiler.linker_so, *objects, "-o", str(target)])
@@ -476,6 +476,6 @@ class CompileRooms(build_ext):
 setup(
     distclass=Yard,
     cmdclass={"build_ext": CompileRooms, "build_py": CopySources},
-    # Filled in by CompileRooms; must be a list because the manifest asks for its sources.
+    # Filled in by CompileRooms; must be a list because the manifest reads its sources.
     ext_modules=[],
 )

@@ -1,7 +1,8 @@
 """`python -m bench`: run the scenarios, print the report, write the results.
 
-Reads the arguments, finds out which servers are there, and cleans up behind all of them. Says
-loudly whatever makes the figures worth less: a plain build, a missing rival, a busy machine.
+Reads the arguments, finds out which servers are installed, and cleans up after all of them. Warns
+about everything that makes the figures less reliable: a plain build, a missing rival, a busy
+machine.
 """
 
 import argparse
@@ -47,7 +48,7 @@ QUICK = Settings(
     topic_records=5_000,
     stream_seconds=0.3,
 )
-# More than this much of a core used by others, and the figures are theirs as well.
+# Above this share of a core used by other programs, the figures are distorted.
 OTHERS_CORES_MAX = 0.05
 # They take minutes to build, so only for a scenario that measures them.
 FLOORS_OF = {"floor": ("bare", "echo"), "http": ("httpecho",)}
@@ -120,7 +121,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
         SCENARIOS[name](run)
     facts["others_cores"] = round(quiet.others_cores(), 3)
     if quiet.others_cores() > OTHERS_CORES_MAX:
-        run.note(f"NOT QUIET: others used {facts['others_cores']} cores during this run")
+        run.note(f"NOT QUIET: other programs used {facts['others_cores']} cores during this run")
     verdicts = judge(run.figures)
     print(render(facts, run.figures, verdicts, run.notes))
     asked_for = dataclasses.asdict(settings) | {"quick": asked.quick, "scenarios": asked.scenarios}
@@ -146,15 +147,15 @@ def _note_doubts(
     floors: Floors | None,
     facts: dict[str, object],
 ) -> None:
-    """Say what makes this run worth less, before anybody waits for it."""
+    """Report everything that makes this run less reliable, before the measurements start."""
     if asked.quick:
-        run.note("QUICK RUN: it shows that everything runs; its figures mean nothing")
+        run.note("QUICK RUN: a test that everything runs; its figures mean nothing")
     if yard is None:
         run.note("NO YARD: jobyard cannot be imported, only rivals are measured")
     elif not yard.is_compiled:
-        run.note(f"NOT COMPILED: this is the {yard.build} build; its speed is not Jobyard's")
+        run.note(f"NOT COMPILED: this is the {yard.build} build, which is much slower")
     for door in sorted({"bunqueue", "glidemq", "http"}.difference(yard.doors) if yard else ()):
-        run.note(f"NO DOOR: this yard does not speak {door}, only others are measured there")
+        run.note(f"NO DOOR: this build does not speak {door}; only other servers are measured")
     if floors is not None and floors.doubt:
         run.note(f"NO FLOOR: {floors.doubt}")
     for name, where in RIVALS.items():
@@ -163,7 +164,7 @@ def _note_doubts(
     if not facts["pinned"]:
         run.note("NOT PINNED: server and load may share a core, which changes 1x1 threefold")
     if facts["filesystem"] in MEMORY_FILESYSTEMS:
-        run.note(f"NO DISK: {facts['filesystem']} forgets; durable figures mean nothing")
+        run.note(f"NO DISK: {facts['filesystem']} is in memory; durable figures mean nothing")
 
 
 def _available(
@@ -195,44 +196,44 @@ def _names(known: Sequence[str], text: str) -> list[str]:
     names = text.split(",")
     for name in names:
         if name not in known:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(known)}")
     return names
 
 
 def _at_least_one(text: str) -> int:
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError("at least 1")
+        raise argparse.ArgumentTypeError("must be at least 1")
     return value
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="see that everything runs, in seconds")
+    add("--quick", action="store_true", help="only check that everything runs, in seconds")
     add(
         "--scenarios",
         type=lambda text: _names(list(SCENARIOS), text),
         default=list(SCENARIOS),
         metavar="NAME,...",
-        help=f"some of {', '.join(SCENARIOS)}",
+        help=f"comma-separated list of {', '.join(SCENARIOS)}",
     )
     add(
         "--servers",
         type=lambda text: _names(list(KINDS), text),
         default=list(KINDS),
         metavar="NAME,...",
-        help=f"some of {', '.join(KINDS)}",
+        help=f"comma-separated list of {', '.join(KINDS)}",
     )
-    add("--rounds", type=_at_least_one, help="measurements of each server (default 3)")
-    add("--seconds", type=float, help="length of each measurement (default 1.2)")
-    add("--jobs", type=_at_least_one, help="waiting jobs of the large scenarios (default 1000000)")
-    add("--results", type=Path, metavar="DIR", help="where the JSON goes (default bench/results)")
+    add("--rounds", type=_at_least_one, help="measurements per server (default 3)")
+    add("--seconds", type=float, help="length of each measurement in seconds (default 1.2)")
+    add("--jobs", type=_at_least_one, help="waiting jobs in the large scenarios (default 1000000)")
+    add("--results", type=Path, metavar="DIR", help="folder for the JSON (default bench/results)")
     add(
         "--no-pin",
         dest="pin",
         action="store_false",
-        help="let the kernel choose the cores of server and load",
+        help="let the kernel choose the cores for server and load",
     )
     return parser.parse_args(arguments)
 

@@ -1,6 +1,6 @@
-"""Questions to a bunqueue server: what it says it has done, to be held against the load's count.
+"""Queries to a bunqueue server: its own job counts, for comparison with the load generator's count.
 
-One connection for each question. Knows two commands and the frame around them, no load and no
+One connection for each query. Knows two commands and their framing, no load and no
 figures. A server that refuses to answer, or answers something else, is a BenchError.
 """
 
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 class Totals(msgspec.Struct, rename="camel"):
-    """Jobs since the start of the server. JavaScript knows no integers, so they may be floats."""
+    """Jobs since the start of the server. JavaScript has no integers, so they may be floats."""
 
     total_pushed: float
     total_pulled: float
@@ -29,19 +29,19 @@ class Totals(msgspec.Struct, rename="camel"):
 
 
 class MetricsAnswer(msgspec.Struct):
-    """The part of the answer to Metrics that is of interest here."""
+    """The fields of a Metrics answer that are used here."""
 
     metrics: Totals
 
 
 class CountsAnswer(msgspec.Struct):
-    """The part of the answer to GetJobCounts that is of interest here: jobs by state."""
+    """The fields of a GetJobCounts answer that are used here: jobs by state."""
 
     counts: dict[str, float]
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """What a server counts: jobs since its start, and those of the queue not completed now."""
+    """The server's counts: jobs since its start, and jobs of the queue that are not completed."""
 
     pushed: int
     pulled: int
@@ -73,4 +73,4 @@ def _ask(port: int, kind: type[Answer], **command: str) -> Answer:
     try:
         return msgspec.msgpack.decode(answer, type=kind)
     except msgspec.MsgspecError as error:
-        raise BenchError(f"{command} is answered with {answer!r}: {error}") from error
+        raise BenchError(f"unexpected answer to {command}: {answer!r}: {error}") from error

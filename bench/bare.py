@@ -1,9 +1,9 @@
 """The bare floor: an epoll loop that answers each read with fixed bytes, and does nothing else.
 
-What loopback TCP costs in this language on this machine: one receive, one send and a share of one
-poll per request. It answers as beanstalk would, one answer per read, so it serves only clients
+It shows what loopback TCP costs in this language on this machine: one receive, one send and a share
+of one poll per request. It answers like beanstalk, one answer per read, so it serves only clients
 that keep one request on the wire. It knows nothing of the yard; `echo.py` does the same on the
-yard's own loop, and the difference of the two is what that loop costs.
+yard's own loop, and the difference between the two is the cost of that loop.
 """
 
 import select
@@ -40,7 +40,7 @@ class Floor:
         self.peers: dict[int, Peer] = {}
 
     def accept(self) -> None:
-        """Take one new connection."""
+        """Accept one new connection."""
         sock, _ = self.listener.accept()
         sock.setblocking(False)  # noqa: FBT003
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -48,12 +48,12 @@ class Floor:
         self.poll.register(sock.fileno(), select.EPOLLIN)
 
     def drop(self, fd: int) -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         self.poll.unregister(fd)
         self.peers.pop(fd).sock.close()
 
     def turn(self) -> None:
-        """Answer whoever has asked."""
+        """Answer every connection that has sent a request."""
         events: list[tuple[int, int]] = self.poll.poll(-1, EVENTS_MAX)
         for fd, _ in events:
             peer = self.peers.get(fd)

@@ -1,4 +1,4 @@
-"""The doors of a server under test, and what is asked of each to fill it."""
+"""The doors of a server under test, and the requests that fill it."""
 
 import http.client
 import json
@@ -19,16 +19,16 @@ HEAD: Final = struct.Struct(">I")
 
 @dataclass
 class Doors:
-    """A server under test, and how much of everything there is to be in it."""
+    """A server under test, and how much data to put into it."""
 
     ports: dict[str, int]
     jobs: int
     queues: int
     routers: int
-    extra: dict[str, socket.socket] = field(default_factory=dict)
+    details: dict[str, socket.socket] = field(default_factory=dict)
 
     def command(self, cmd: str, **fields: object) -> dict[str, object]:
-        """Ask the bunqueue door."""
+        """Send a command to the bunqueue door."""
         asked = msgspec.msgpack.encode({"cmd": cmd, **fields})
         with socket.create_connection(("127.0.0.1", self.ports["bunqueue"]), ANSWER_S_MAX) as peer:
             peer.sendall(HEAD.pack(len(asked)) + asked)
@@ -36,11 +36,11 @@ class Doors:
                 (size,) = HEAD.unpack(answers.read(HEAD.size))
                 answer: dict[str, object] = msgspec.msgpack.decode(answers.read(size))
         if answer.get("ok") is not True:
-            raise BenchError(f"{cmd} is answered with {answer}")
+            raise BenchError(f"unexpected answer to {cmd}: {answer}")
         return answer
 
     def request(self, method: str, path: str, body: object = None) -> bytes:
-        """Ask the HTTP port."""
+        """Send a request to the HTTP port."""
         peer = http.client.HTTPConnection("127.0.0.1", self.ports["http"], timeout=ANSWER_S_MAX)
         data = None if body is None else json.dumps(body)
         peer.request(method, path, data, {"Content-Type": "application/json"} if data else {})
@@ -48,11 +48,11 @@ class Doors:
         content = answer.read()
         peer.close()
         if answer.status >= 300:
-            raise BenchError(f"{method} {path} is answered with {answer.status} {content[:200]!r}")
+            raise BenchError(f"{method} {path} answered {answer.status} {content[:200]!r}")
         return content
 
     def resp(self, *words: str) -> object:
-        """Ask the glide-mq door."""
+        """Send a command to the glide-mq door."""
         with Resp(self.ports["glidemq"]) as peer:
             return peer.ask(*words)
 
@@ -74,4 +74,4 @@ class Doors:
                 for _ in names:
                     answers.readline()
                     if not answers.readline().startswith(b"INSERTED"):
-                        raise BenchError("a put is refused")
+                        raise BenchError("a put was refused")

@@ -1,9 +1,9 @@
 """The echo: the yard's own loop and connections, with a session that answers fixed bytes.
 
-What a request costs before the yard has looked at it. The session answers each read with the bytes
-beanstalk would send, so it serves only clients that keep one request on the wire. Built together
-with the yard's compiled rooms (`floors.py`), since it must be called the way a real session is.
-What every echo is but its answers is here too: `httpecho.py` has others.
+It shows what a request costs before the yard handles it. The session answers each read with the
+bytes beanstalk would send, so it serves only clients that keep one request on the wire. Built
+together with the yard's compiled packages (`floors.py`), since it must be called like a real
+session. The parts that all echo servers share are here too; `httpecho.py` has other answers.
 """
 
 import socket
@@ -28,32 +28,32 @@ JOURNAL: Final = Journal(None, 1 << 20, ids_ahead=False)
 
 
 class Echo(Session):
-    """A session that holds nothing back and keeps nothing."""
+    """A session without state that holds nothing back."""
 
     def __init__(self, peer: Peer) -> None:
         super().__init__(peer, JOURNAL)
 
     def resume(self, now_ms: i64) -> None:
-        """Nothing is ever held back."""
+        """Do nothing: no input is ever held back."""
 
     def half_close(self, now_ms: i64) -> None:
-        """Nothing is waited for."""
+        """Do nothing: no answer is pending."""
 
     def end_input(self, now_ms: i64) -> None:  # noqa: ARG002
-        """Let the connection be closed."""
+        """Close the connection."""
         self.is_finished = True
 
     def closed(self, now_ms: i64) -> None:
-        """Nothing is held."""
+        """Do nothing: no jobs are held."""
 
     def unread_size(self) -> i64:
-        """Nothing is kept."""
+        """Return 0: no input is buffered."""
         return 0
 
 
 @final
 class LineEcho(Echo):
-    """Looks at the first byte and answers."""
+    """Checks the first byte and answers."""
 
     def receive(self, data: bytes, now_ms: i64) -> None:  # noqa: ARG002 - nothing takes time
         """Answer the one request in `data`."""
@@ -68,7 +68,7 @@ class LineEcho(Echo):
 
 @final
 class LineEntrance(Entrance):
-    """Where everybody gets an echo."""
+    """The entrance that gives every connection an echo session."""
 
     def enter(self, peer: Peer) -> Session:
         """Return the session of a new connection."""

@@ -1,7 +1,7 @@
 """A reader of exports that only counts: one request, then bytes, then the row count at the end.
 
-Run as a program of its own it reads one export and prints one line, as the other generators do. It
-looks at nothing but head and trailers: what the rows are is for tests.
+Run as a program it reads one export and prints one line, as the other generators do. It
+parses nothing but the head and the trailers: tests check the rows.
 """
 
 import json
@@ -25,7 +25,7 @@ TAIL_SIZE = 256
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What came of one export."""
+    """The result of one export."""
 
     rows: int
     size: int
@@ -35,7 +35,7 @@ class ExportResult:
 
 
 def read_export(port: int, path: str) -> ExportResult:
-    """Read an export to its end; BenchError if it is refused or broken off."""
+    """Read an export to its end; BenchError if it is refused or aborted."""
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     buffer = bytearray(RECEIVE_SIZE)
     view = memoryview(buffer)
@@ -46,36 +46,36 @@ def read_export(port: int, path: str) -> ExportResult:
         connection.sendall(request)
         while count := connection.recv_into(buffer):
             if size == 0 and not buffer.startswith(b"HTTP/1.1 200 "):
-                raise BenchError(f"GET {path} is answered {bytes(view[: min(count, 300)])!r}")
+                raise BenchError(f"GET {path} answered {bytes(view[: min(count, 300)])!r}")
             size += count
             tail = (tail + bytes(view[max(0, count - TAIL_SIZE) : count]))[-TAIL_SIZE:]
     seconds = time.monotonic() - began
     end, name, told = tail.partition(b"\r\n0\r\nTopics-Rows: ")
     if not name:
-        raise BenchError(f"GET {path} was broken off after {size} bytes: {end[-80:]!r}")
+        raise BenchError(f"GET {path} was aborted after {size} bytes: {end[-80:]!r}")
     rows = int(told.split(b"\r\n")[0])
     return ExportResult(rows, size, seconds, time.process_time() - used)
 
 
 def parse_export(line: str) -> ExportResult:
-    """Read the line that the program prints; BenchError when it is not one."""
+    """Parse the line that the program prints; BenchError if it is invalid."""
     try:
         seen = json.loads(line)
         rows, size = int(seen["rows"]), int(seen["size"])
         return ExportResult(rows, size, float(seen["seconds"]), float(seen["load_cpu_s"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"exports said {line!r}: {error!r}") from error
+        raise BenchError(f"unexpected output of exports: {line!r}: {error!r}") from error
 
 
 @dataclass(frozen=True)
 class Exports:
-    """The reader, ready to be pointed at a server."""
+    """The reader, ready to run against a server."""
 
     cores: Collection[int] | None = None
 
     def run(self, port: int, pid: int, path: str) -> ExportResult:
         """Read one export; the server's processor time is that of the whole program's run."""
-        # Found from the folder the benchmark lies in, whatever the working directory.
+        # Imported from the folder of the benchmark, whatever the working directory is.
         script = "import sys; sys.path.insert(0, sys.argv[1]); import bench.exports as e; e.main()"
         place = str(Path(__file__).parent.parent)
         command = [sys.executable, "-c", script, place, str(port), path]
@@ -86,7 +86,7 @@ class Exports:
 
 
 def main() -> None:
-    """Read the export that the command line names."""
+    """Read the export named on the command line."""
     try:
         seen = read_export(int(sys.argv[2]), sys.argv[3])
     except BenchError as error:

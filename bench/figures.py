@@ -1,8 +1,8 @@
-"""Figures: every number one run has measured, by name, one value per round.
+"""Figures: every number that one run measured, by name, one value per round.
 
 A name is a path of words joined by dots: scenario, server, circumstances, measure
-(`throughput.jobyard-memory.64x1.ops_per_s`). Knows nothing of servers or goals. A figure stands
-for its rounds by their median: one disturbed round must not move it.
+(`throughput.jobyard-memory.64x1.ops_per_s`). Knows nothing of servers or goals. The value of a
+figure is the median of its rounds: one disturbed round must not move it.
 """
 
 from collections.abc import Iterator
@@ -18,15 +18,15 @@ class Figures:
         self._rounds: dict[str, list[float]] = {}
 
     def add(self, name: str, value: float) -> None:
-        """Note what one more round measured."""
+        """Record the value of one more round."""
         self._rounds.setdefault(name, []).append(value)
 
     def rounds(self, name: str) -> list[float]:
-        """Return the value of each round, oldest first; empty when never measured."""
+        """Return the value of each round, oldest first; empty if never measured."""
         return list(self._rounds.get(name, []))
 
     def median(self, name: str) -> float | None:
-        """Return the median over the rounds, None when never measured."""
+        """Return the median over the rounds, None if never measured."""
         values = self._rounds.get(name)
         return median(values) if values else None
 
@@ -38,11 +38,11 @@ class Figures:
         return above / below
 
     def ratio_span(self, name: str, against: str) -> tuple[float, float] | None:
-        """Return the least and the greatest ratio of values taken in the same round."""
+        """Return the smallest and the largest ratio of values from the same round."""
         pairs = zip(self.rounds(name), self.rounds(against), strict=False)
         ratios = [above / below for above, below in pairs if below]
         return (min(ratios), max(ratios)) if ratios else None
 
     def names(self) -> Iterator[str]:
-        """Name every figure, in the order of its first round."""
+        """Yield the name of every figure, in the order of its first round."""
         return iter(self._rounds)

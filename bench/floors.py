@@ -1,9 +1,9 @@
-"""The floors' build: bare, echo and httpecho, compiled into a folder of their own.
+"""The build of the floor servers: bare, echo and httpecho, compiled into a separate folder.
 
-The echoes are compiled in one piece with a copy of the yard's sources: a session from another
-piece could neither extend the compiled classes nor be called as quickly. The folder is judged by
-the contents it was made of. A floor that runs plain is too high and flatters the yard; it is built
-anyway, and the doubt is said.
+The echo servers are compiled together with a copy of the yard's sources: a session from another
+extension could neither extend the compiled classes nor be called as fast. The folder is rebuilt
+when the contents it was made from change. Uncompiled, a floor is too high and makes the yard look
+better; it is built anyway, and the report says so.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ __all__ = ["Floors", "build_floors"]
 
 HERE = Path(__file__).parent
 FLOORS = (HERE / "bare.py", HERE / "echo.py", HERE / "httpecho.py")
-PACKAGE = HERE / "__init__.py"  # so that they are found under the names they have here
+PACKAGE = HERE / "__init__.py"  # so that they are imported under the names they have here
 COMPILE_SECONDS_MAX = 900
-# One C file. setup.py makes one for each module, with hidden symbols: that is 2 to 5 % fewer
-# instructions, by which these floors are slow. Sources are the arguments before "build_ext".
+# One C file. setup.py makes one for each module, with hidden symbols, which takes 2 to 5 % fewer
+# instructions, so these floors are that much too slow. Sources come before "build_ext".
 SETUP = """
 import sys
 from mypyc.build import mypycify
@@ -38,14 +38,14 @@ setup(name="floors", packages=[], py_modules=[], ext_modules=made)
 
 @dataclass(frozen=True)
 class Floors:
-    """Where they can be imported from, and what is wrong with them."""
+    """The folder they can be imported from, and what is wrong with them."""
 
     folder: Path
     doubt: str | None = None
 
 
 def build_floors(folder: Path, root: Path) -> Floors:
-    """Return compiled floors in `folder`, made anew when they or the yard's sources changed."""
+    """Return compiled floors in `folder`, rebuilt if they or the yard's sources changed."""
     package = root / "src" / "jobyard"
     state = _state([PACKAGE, *FLOORS, *package.rglob("*.py")])
     mark = folder / "made-of"
@@ -56,17 +56,17 @@ def build_floors(folder: Path, root: Path) -> Floors:
     (folder / HERE.name).mkdir()
     for source in (PACKAGE, *FLOORS):
         shutil.copyfile(source, folder / HERE.name / source.name)
-    # Else mypy would find the project's settings, and by them the yard a second time.
+    # Otherwise mypy would use the project's settings, and find the yard a second time through them.
     (folder / "mypy.ini").write_text("[mypy]\n")
     complaint = _compile(folder)
     if complaint is not None:
-        return Floors(folder, f"the floors run plain: too high a floor ({complaint})")
+        return Floors(folder, f"the floors are not compiled and so too high ({complaint})")
     mark.write_text(state)
     return Floors(folder)
 
 
 def _compile(folder: Path) -> str | None:
-    """Compile in place; return why it could not be done."""
+    """Compile in place; return the reason if that failed."""
     listing = runpy.run_path(str(folder / "jobyard" / "build.py"))["compiled_sources"]
     sources = [str(path.relative_to(folder)) for path in listing(folder / "jobyard")]
     sources += [f"{HERE.name}/{source.name}" for source in FLOORS]

@@ -1,4 +1,4 @@
-"""Goals: what the yard must reach, all in one table, and the verdict on each.
+"""Goals: the bounds the yard must keep, all in one table, and the verdict on each.
 
 A goal is a bound on one figure, or on the ratio of two figures of the same run. A goal whose
 figures were not measured (scenario not run, rival not installed) is neither met nor short.
@@ -15,17 +15,17 @@ MEMORY = "jobyard-memory"
 DURABLE = "jobyard-durable"
 RIVAL = "beanstalkd"
 RIVAL_SYNCED = "beanstalkd-f0"
-# The same yard at its other door, and the original behind it.
+# The same yard at its bunqueue door, and the original server of that protocol.
 BUNQUEUE_DOORS = {
     "memory": ("jobyard-bunqueue-memory", "bunqueue"),
     "durable": ("jobyard-bunqueue-durable", "bunqueue-sqlite"),
 }
-# At the door of glide-mq, beside a Valkey with functions that do as much.
+# The glide-mq door, compared with a Valkey whose functions do the same work.
 GLIDEMQ_DOORS = {
     "memory": ("jobyard-glidemq-memory", "valkey"),
     "durable": ("jobyard-glidemq-durable", "valkey-always"),
 }
-# And at its last, where there is nobody to compare with.
+# The HTTP door, which has no rival.
 HTTP_MEMORY = "jobyard-http-memory"
 HTTP_DURABLE = "jobyard-http-durable"
 SPEED = ".ops_per_s"
@@ -44,27 +44,27 @@ class Goal:
     unit: str = "x"
 
     def measured(self, figures: Figures) -> float | None:
-        """Return the number the bound is about."""
+        """Return the number that the bound applies to."""
         if self.against is None:
             return figures.median(self.figure)
         return figures.ratio(self.figure, self.against)
 
     def span(self, figures: Figures) -> tuple[float, float] | None:
-        """Return the least and greatest number of any round."""
+        """Return the smallest and the largest number of any round."""
         if self.against is not None:
             return figures.ratio_span(self.figure, self.against)
         values = figures.rounds(self.figure)
         return (min(values), max(values)) if values else None
 
     def measured_by_cpu(self, figures: Figures) -> float | None:
-        """Return the ratio that processor time per operation alone would give, for speeds."""
+        """Return the ratio by processor time per operation alone, for speed goals."""
         if self.against is None or not self.figure.endswith(SPEED):
             return None
         own, other = (name.removesuffix(SPEED) + CPU_TIME for name in (self.figure, self.against))
         return figures.ratio(other, own)
 
     def is_met_by(self, value: float) -> bool:
-        """Say whether `value` keeps the bound; a value on the bound does."""
+        """Return whether `value` keeps the bound; a value on the bound does."""
         if self.at_least is not None and value < self.at_least:
             return False
         return self.at_most is None or value <= self.at_most
@@ -78,7 +78,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one goal."""
+    """The result for one goal."""
 
     goal: Goal
     measured: float | None
@@ -223,7 +223,7 @@ GOALS: tuple[Goal, ...] = (
 
 
 def judge(figures: Figures, goals: Iterable[Goal] = GOALS) -> list[Verdict]:
-    """Hold every goal against what was measured."""
+    """Compare every goal with the measured figures."""
     return [
         Verdict(goal, goal.measured(figures), goal.span(figures), goal.measured_by_cpu(figures))
         for goal in goals

@@ -1,7 +1,7 @@
-"""The commands that are heavy with many jobs, queues or routers, and how each is prepared.
+"""Commands that are expensive with many jobs, queues or routers, and how each is prepared.
 
-One row each in HEAVY: add a row, and the scenario `stalls` measures it. What a row prepares is not
-measured; what it does is, from its first byte to its answer.
+One row each in HEAVY: add a row, and the scenario `stalls` measures it. The preparation is not
+measured; the command is, from its first byte to its answer.
 """
 
 import http.client
@@ -21,35 +21,35 @@ from bench.resp import Resp
 
 __all__ = ["HEAVY", "Doors", "Heavy"]
 
-# As many as a server takes at once.
+# The most jobs a server accepts in one command.
 BUNDLE_MAX: Final = 100_000
-# Of a body of bunqueue's HTTP API, a message of its WebSocket, and the data of a job.
+# Limits of a body of bunqueue's HTTP API, of a message of its WebSocket, and of the data of a job.
 BODY_MAX: Final = 11 << 20
 MESSAGE_MAX: Final = 1 << 20
 DATA_MAX: Final = 10 << 20
-# Of the jobs that one may wait for.
+# The most jobs that one job may wait for.
 MEMBERS_MAX: Final = 10_000
-# Jobs of a flow.
+# The most jobs of a flow.
 FLOW_MAX: Final = 10_000
-# Clients that wait, and how many of them on one connection.
+# Waiting clients, and how many of them share one connection.
 WAITING: Final = 10_000
 PULLS: Final = 50
-# Small values in one frame: as many as one may have bytes.
+# Small values in one frame: about as many as it may have bytes.
 VALUES_MAX: Final = 60 << 20
-# Longer than the time between two beats of an event stream.
+# Longer than the interval between two heartbeats of an event stream.
 BEAT_S: Final = 6.0
 ROUTED: Final = 10_000
-# Of a log from which many are deleted.
+# Records in a log from which many are deleted.
 RECORDS: Final = 300_000
-# Arguments of a RESP command: as many as it may have, where it is done as a whole, and in all.
+# The most arguments of a RESP command that is done as a whole, and of any RESP command.
 WHOLE: Final = 4998
 ARGUMENTS: Final = 99_000
-# Children of a flow that is added at the glide-mq door.
+# Children of a flow added at the glide-mq door.
 CHILDREN: Final = 2000
-# Commands of a transaction, and commands that are sent at once.
+# Commands in a transaction, and commands sent at once.
 TRANSACTION: Final = 1000
 PIPELINE: Final = 2000
-# Questions in whose time what was made for a connection that hung up is freed.
+# Pings after the client hung up, while the server frees what it prepared for it.
 AFTER_LEAVING: Final = 200
 _STREAM: Final = "glide:{q}:stream"
 
@@ -63,7 +63,7 @@ def _command(cmd: str, **fields: object) -> Act:
 
 
 def _listen(doors: Doors) -> None:
-    """Open an event stream for as long as it takes to be told something."""
+    """Open an event stream until it sends something."""
     with socket.create_connection(("127.0.0.1", doors.ports["http"]), ANSWER_S_MAX) as peer:
         peer.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until = time.monotonic() + BEAT_S
@@ -71,7 +71,7 @@ def _listen(doors: Doors) -> None:
         while time.monotonic() < until:
             try:
                 if not peer.recv(1 << 20):
-                    raise BenchError("the event stream ends")
+                    raise BenchError("the event stream ended")
             except TimeoutError:
                 break
 
@@ -92,11 +92,11 @@ def _write_routed(doors: Doors) -> None:
         if json.loads(doors.request("GET", last))["count"] == count:
             return
         time.sleep(0.05)
-    raise BenchError("the copies do not come")
+    raise BenchError("the copies did not arrive")
 
 
 def _write_records(doors: Doors) -> None:
-    """Write as many records at once as a topic takes, each with all that it may have."""
+    """Write as many records at once as a topic accepts, each with every optional field."""
     count = min(ROUTED, doors.jobs)
     one: dict[str, object] = {"data": {"a": 1, "b": "x" * 8}, "tag": "t", "meta": {"k": "v"}}
     for kind in ("log", "queue"):
@@ -105,7 +105,7 @@ def _write_records(doors: Doors) -> None:
 
 
 def _fill(kind: str) -> Act:
-    """Return what fills a topic with records of which half have one tag and half another."""
+    """Return an act that fills a topic; half of the records have one tag, half another."""
 
     def act(doors: Doors) -> None:
         doors.request("PUT", "/v0/topics/filled", {"type": kind})
@@ -121,13 +121,13 @@ def _delete(**asked: object) -> Act:
 
 
 def _write_values(doors: Doors) -> None:
-    """Write a few records of nothing but small values."""
+    """Write a few records that consist of small values only."""
     size = min(1 << 20, doors.jobs) - 100
     doors.request("POST", "/v0/topics/values", {"records": [{"data": [0] * (size // 3)}] * 50})
 
 
 def _finish_at_once(doors: Doors) -> None:
-    """Finish jobs that nobody runs, and so none of them, in one command."""
+    """Finish, in one command, jobs that no worker holds; none of them changes."""
     count = min(doors.jobs, BUNDLE_MAX)
     ids = [f"c{at}" for at in range(count)]
     doors.command("ACKB", ids=ids)
@@ -151,7 +151,7 @@ def _push_at_once(doors: Doors) -> None:
 
 
 def _push_chain(doors: Doors) -> None:
-    """Push jobs of which each waits for the one before it, at once."""
+    """Push a chain of jobs at once, each waiting for the one before it."""
     jobs = [
         {"data": 1, "customId": f"c{at}", "dependsOn": [f"c{at - 1}"] if at else []}
         for at in range(min(doors.jobs, BUNDLE_MAX))
@@ -160,7 +160,7 @@ def _push_chain(doors: Doors) -> None:
 
 
 def _push_flow(*, is_chain: bool) -> Act:
-    """Push a flow as large as one may be: a chain, or a parent of all others."""
+    """Push the largest possible flow: a chain, or one parent of all others."""
 
     def push(doors: Doors) -> None:
         names = [f"f{at}" for at in range(min(doors.jobs, FLOW_MAX) - 1)]
@@ -181,37 +181,37 @@ def _push_flow(*, is_chain: bool) -> Act:
 
 
 def _wait_in_line(doors: Doors) -> None:
-    """Let many clients wait for a job, as many of a connection as may."""
+    """Make many clients wait for a job, as many on one connection as allowed."""
     asked = msgspec.msgpack.encode({"cmd": "PULL", "queue": "q", "timeout": 60_000, "reqId": "1"})
     frames = (HEAD.pack(len(asked)) + asked) * PULLS
     for at in range(min(doors.jobs, WAITING) // PULLS):
         peer = socket.create_connection(("127.0.0.1", doors.ports["bunqueue"]), ANSWER_S_MAX)
         peer.sendall(frames)
-        doors.extra[str(at)] = peer
+        doors.details[str(at)] = peer
 
 
 def _serve_line(doors: Doors) -> None:
-    """Push a job for each of them at once; wait until all have theirs."""
-    peers = list(doors.extra.values())
-    doors.extra.clear()
+    """Push a job for each of them at once; wait until all have received theirs."""
+    peers = list(doors.details.values())
+    doors.details.clear()
     doors.command("PUSHB", queue="q", jobs=[{"data": 1}] * (PULLS * len(peers)))
     for peer in peers:
         with peer, peer.makefile("rb") as answers:
             for _ in range(PULLS):
                 (size,) = HEAD.unpack(answers.read(HEAD.size))
                 if msgspec.msgpack.decode(answers.read(size))["job"] is None:
-                    raise BenchError("one who waits gets no job")
+                    raise BenchError("a waiting client got no job")
 
 
 def _push_values(doors: Doors) -> None:
-    """Push jobs that hold nothing but small values."""
+    """Push jobs that consist of small values only."""
     size = min(VALUES_MAX, 60 * doors.jobs)
     each = min(size, DATA_MAX // 2)
     doors.command("PUSHB", queue="q", jobs=[{"data": [0] * each}] * (size // each))
 
 
 def _push_json(doors: Doors) -> None:
-    """Push a job over HTTP whose data are small objects."""
+    """Push a job over HTTP whose data consists of small objects."""
     text = b'{"data":[%s0]}' % (b"{}," * (min(BODY_MAX - 100, 10 * doors.jobs) // 3))
     peer = http.client.HTTPConnection("127.0.0.1", doors.ports["http"], timeout=ANSWER_S_MAX)
     peer.request("POST", "/queues/q/jobs", text)
@@ -219,7 +219,7 @@ def _push_json(doors: Doors) -> None:
     content = answer.read()
     peer.close()
     if answer.status != 200:
-        raise BenchError(f"a long body is answered with {answer.status} {content[:200]!r}")
+        raise BenchError(f"a long body was answered with {answer.status} {content[:200]!r}")
 
 
 def _push_bulk(doors: Doors) -> None:
@@ -235,19 +235,19 @@ _UPGRADE: Final = (
 
 
 def _push_message(doors: Doors) -> None:
-    """Push a job over a WebSocket whose data are small values."""
+    """Push a job over a WebSocket whose data consists of small values."""
     count = (min(MESSAGE_MAX, doors.jobs) - 100) // 2
     text = b'{"cmd":"PUSH","queue":"q","reqId":"long","data":[%s0]}' % (b"0," * count)
     with socket.create_connection(("127.0.0.1", doors.ports["http"]), ANSWER_S_MAX) as peer:
         peer.sendall(_UPGRADE)
         form, shape = (b"\x81\xfe", ">H") if len(text) < 1 << 16 else (b"\x81\xff", ">Q")
-        # Masked with zeros, which leaves it as it is.
+        # Masked with zeros, which does not change the payload.
         peer.sendall(form + struct.pack(shape, len(text)) + bytes(4) + text)
         heard = b""
         while b'"reqId":"long"' not in heard:
             more = peer.recv(1 << 16)
             if not more:
-                raise BenchError(f"a long message is answered with {heard[-200:]!r}")
+                raise BenchError(f"a long message was answered with {heard[-200:]!r}")
             heard += more
 
 
@@ -259,7 +259,7 @@ def _key(part: str, command: str, *words: str) -> Act:
 
 
 def _leave_early(*words: str) -> Act:
-    """Ask for much, and hang up when the answer begins."""
+    """Request a long answer, and hang up when it begins."""
 
     def act(doors: Doors) -> None:
         with Resp(doors.ports["glidemq"]) as peer:
@@ -276,13 +276,13 @@ def _drain(doors: Doors) -> None:
 
 
 def _many(command: str, part: str, *words: str) -> Act:
-    """Ask with as many keys as a command takes, `part` with a number behind it."""
+    """Send a command with as many keys as it accepts, each `part` and a number."""
     keys = [f"glide:{{q}}:{part}{at}" for at in range(ARGUMENTS)]
     return lambda doors: doors.resp(command, *words, *keys)
 
 
 def _fields(command: str, part: str) -> Act:
-    """Ask with as many fields or members as a command takes, as many in all as queues."""
+    """Send as many fields or members as a command accepts, in total as many as there are queues."""
 
     def ask(doors: Doors) -> None:
         with Resp(doors.ports["glidemq"]) as peer:
@@ -323,7 +323,7 @@ def _transact(doors: Doors) -> None:
 
 
 def _pipelined(*words: str) -> Act:
-    """Ask the same many times at once."""
+    """Send the same command many times at once."""
 
     def act(doors: Doors) -> None:
         with Resp(doors.ports["glidemq"]) as peer:
@@ -333,7 +333,7 @@ def _pipelined(*words: str) -> Act:
 
 
 def _read_all(doors: Doors) -> None:
-    """Put jobs, and let one consumer of glide-mq hold them all."""
+    """Put jobs, and lease them all to one consumer of glide-mq."""
     doors.push("q", doors.queues)
     with Resp(doors.ports["glidemq"]) as peer:
         while peer.ask(*_READ, ">") is not None:
@@ -341,7 +341,7 @@ def _read_all(doors: Doors) -> None:
 
 
 def _read_other(doors: Doors) -> None:
-    """Put jobs, and let one consumer of a group other than the workers have them all."""
+    """Put jobs, and deliver them all to one consumer of a group other than `workers`."""
     doors.push("q", doors.jobs)
     with Resp(doors.ports["glidemq"]) as peer:
         peer.ask("XGROUP", "CREATE", _STREAM, "other", "0")
@@ -350,13 +350,13 @@ def _read_other(doors: Doors) -> None:
 
 
 def _behind(doors: Doors) -> None:
-    """Put jobs, and let a group other than the workers be given none of them."""
+    """Put jobs, and create a group other than `workers` that has read none of them."""
     doors.push("q", doors.jobs)
     doors.resp("XGROUP", "CREATE", _STREAM, "other", "0")
 
 
 def _add_flow(doors: Doors) -> None:
-    """Add a job with as many children as it may have, at once."""
+    """Add a job with as many children as allowed, in one command."""
     count = min(CHILDREN, doors.jobs)
     keys = [f"glide:{{q}}:{part}" for part in ("id", "stream", "scheduled", "events")] * (count + 1)
     now = str(int(time.time() * 1000))
@@ -365,8 +365,8 @@ def _add_flow(doors: Doors) -> None:
     doors.resp("FCALL", "glidemq_addFlow", str(len(keys)), *keys, *parent, *child * count)
 
 
-def _talk(peer: socket.socket, said: bytes, lines: int) -> None:
-    """Say something at the beanstalk door, and hear its lines."""
+def _converse(peer: socket.socket, said: bytes, lines: int) -> None:
+    """Send commands to the beanstalk door, and read their answer lines."""
     with peer.makefile("rb") as answers:
         peer.sendall(said)
         for _ in range(lines):
@@ -378,16 +378,16 @@ def _beanstalk(doors: Doors) -> socket.socket:
 
 
 def _hold_all(doors: Doors) -> None:
-    """Put jobs, and let one connection take them all."""
+    """Put jobs, and reserve them all on one connection."""
     peer = _beanstalk(doors)
-    doors.extra["holder"] = peer
+    doors.details["holder"] = peer
     for _ in range(0, doors.jobs, BUNDLE):
-        _talk(peer, b"put 0 0 900 1\r\nx\r\nreserve\r\n" * BUNDLE, 3 * BUNDLE)
+        _converse(peer, b"put 0 0 900 1\r\nx\r\nreserve\r\n" * BUNDLE, 3 * BUNDLE)
 
 
 def _leave(doors: Doors) -> None:
-    """Let the holder go; wait until all that it held is ready."""
-    doors.extra.pop("holder").close()
+    """Close the holder's connection; wait until all its jobs are ready."""
+    doors.details.pop("holder").close()
     until = time.monotonic() + ANSWER_S_MAX
     with _beanstalk(doors) as peer, peer.makefile("rb") as answers:
         while time.monotonic() < until:
@@ -396,24 +396,24 @@ def _leave(doors: Doors) -> None:
             if b"current-jobs-reserved: 0\n" in answers.read(size + 2):
                 return
             time.sleep(0.02)
-    raise BenchError("the jobs of a holder that left do not come back")
+    raise BenchError("the jobs of a closed connection did not come back")
 
 
 def _put_later(doors: Doors) -> None:
     with _beanstalk(doors) as peer:
         for _ in range(0, doors.jobs, BUNDLE):
-            _talk(peer, b"put 0 3600 900 1\r\nx\r\n" * BUNDLE, BUNDLE)
+            _converse(peer, b"put 0 3600 900 1\r\nx\r\n" * BUNDLE, BUNDLE)
 
 
 def _kick(doors: Doors) -> None:
     with _beanstalk(doors) as peer:
         peer.sendall(b"kick 4294967295\r\n")
         if not peer.recv(100).startswith(b"KICKED"):
-            raise BenchError("a kick is refused")
+            raise BenchError("a kick was refused")
 
 
 def _bury(doors: Doors) -> None:
-    """Bury jobs of a tube, which bunqueue calls dead."""
+    """Bury jobs of a tube; bunqueue shows them as dead."""
     step = b"put 0 0 60 1\r\nx\r\nreserve\r\n"
     with (
         socket.create_connection(("127.0.0.1", doors.ports["beanstalk"]), ANSWER_S_MAX) as peer,
@@ -433,7 +433,7 @@ def _bury(doors: Doors) -> None:
             peer.sendall(b"".join(b"bury %b 0\r\n" % one for one in ids))
             for _ in ids:
                 if answers.readline() != b"BURIED\r\n":
-                    raise BenchError("a job is not buried")
+                    raise BenchError("a job was not buried")
 
 
 def _list_tubes(doors: Doors) -> None:
@@ -447,7 +447,7 @@ def _list_tubes(doors: Doors) -> None:
 
 _READ: Final = ("XREADGROUP", "GROUP", "workers", "w", "COUNT", "1000", "STREAMS", _STREAM)
 _READ_OTHER: Final = (*_READ[:2], "other", *_READ[3:])
-# None of them is as idle as that, so all are looked at.
+# No entry has been idle that long, so all of them are examined.
 _IDLE_OTHER: Final = ("XPENDING", "other", "IDLE", "3600000", "-", "+", "9")
 _DROP: Final = ("XGROUP", "DELCONSUMER")
 _LIST: Final = "glide:{q}:signals:1"
@@ -456,7 +456,7 @@ _SET: Final = "glide:{q}:xq-pending"
 
 
 def _keep(command: str, key: str, width: int) -> Act:
-    """Return what fills a key with as many items as there are queues."""
+    """Return an act that fills a key with as many items as there are queues."""
 
     def act(doors: Doors) -> None:
         with Resp(doors.ports["glidemq"]) as peer:
@@ -481,7 +481,7 @@ def _diff(topic: str) -> Act:
 
 
 def _ask_socket(doors: Doors) -> None:
-    """Ask for all jobs over a WebSocket."""
+    """Request all jobs over a WebSocket."""
     text = b'{"cmd":"GetJobs","queue":"q","limit":1000000,"reqId":1}'
     with (
         socket.create_connection(("127.0.0.1", doors.ports["http"]), ANSWER_S_MAX) as peer,
@@ -492,7 +492,7 @@ def _ask_socket(doors: Doors) -> None:
             pass
         peer.sendall(bytes((0x81, 0x80 | len(text))) + bytes(4) + text)
         if answers.read(2)[1] != 127:
-            raise BenchError("the answer is not long")
+            raise BenchError("the answer is too short")
         answers.read(int.from_bytes(answers.read(8), "big"))
 
 

@@ -1,6 +1,6 @@
-"""Heavy rows about what is left behind: keys and jobs whose time is over, groups that end.
+"""Heavy commands on leftovers: expired keys and jobs, and groups that are removed.
 
-And about tables that grow with every job, which no put may wait for.
+Also on tables that grow with every job, whose growth must not delay a put.
 """
 
 import socket
@@ -12,9 +12,9 @@ from bench.heavy_row import Act, Heavy
 from bench.load import BenchError
 from bench.resp import Resp, RespValue
 
-# Keys of writes: as many as a queue remembers.
+# Idempotency keys of writes: as many as a queue remembers.
 KEYS: Final = 100_000
-# Longer than it takes to write all of them.
+# Longer than writing all of them takes.
 SHORT_MS: Final = 20_000
 PIPELINE: Final = 100
 _STREAM: Final = "glide:{q}:stream"
@@ -22,7 +22,7 @@ _READ: Final = ("XREADGROUP", "GROUP", "other", "w", "COUNT", "1000", "STREAMS",
 
 
 def _write_keyed(kind: str, window_ms: int) -> Act:
-    """Return what writes many times with a key each."""
+    """Return an act that writes many times, each time with another key."""
 
     def act(doors: Doors) -> None:
         config = {"type": kind, "idempotency_window_ms": window_ms}
@@ -46,17 +46,17 @@ def _post(number: int) -> bytes:
 
 
 def _hear(peer: socket.socket, answers: int) -> None:
-    """Read so many answers, none of which has the first word of the next in it."""
+    """Read this many answers, none of which contains the first word of the next."""
     heard = b""
     while heard.count(b"HTTP/1.1 200 ") < answers or not heard.endswith(b"}"):
         some = peer.recv(1 << 20)
         if not some or b"HTTP/1.1 4" in heard:
-            raise BenchError(f"a write is answered with {heard[-300:]!r}")
+            raise BenchError(f"a write was answered with {heard[-300:]!r}")
         heard += some
 
 
 def _write_once(doors: Doors) -> None:
-    """Write with a key when the time of all others is over."""
+    """Write with a key after all other keys have expired."""
     time.sleep(SHORT_MS / 1000)
     body = {"records": [{"data": 1}], "idempotency_key": "new"}
     doors.request("POST", "/v0/topics/keyed", body)
@@ -68,7 +68,7 @@ def _write_short_lived(doors: Doors) -> None:
 
 
 def _outlive(doors: Doors) -> None:
-    """Let the time of all jobs be over at once, and wait until they are gone."""
+    """Let all jobs expire at once, and wait until they are gone."""
     doors.request("PUT", "/v0/topics/q", {"type": "queue", "ttl_ms": 1})
     until = time.monotonic() + ANSWER_S_MAX
     while time.monotonic() < until:
@@ -76,11 +76,11 @@ def _outlive(doors: Doors) -> None:
         if isinstance(counts, dict) and not any(counts.values()):
             return
         time.sleep(0.05)
-    raise BenchError("jobs outlive their time")
+    raise BenchError("jobs outlived their TTL")
 
 
 def _push_unique(doors: Doors) -> None:
-    """Push jobs that each have a key of their own."""
+    """Push jobs that each have a unique key."""
     for start in range(0, doors.jobs, BUNDLE):
         at = range(start, start + BUNDLE)
         jobs = [{"data": "x", "uniqueKey": f"key-{number}"} for number in at]
@@ -88,11 +88,11 @@ def _push_unique(doors: Doors) -> None:
 
 
 def _set_keys(doors: Doors) -> None:
-    """Set many keys of a client's own."""
+    """Set many plain keys."""
     with Resp(doors.ports["glidemq"]) as peer:
         for start in range(0, doors.jobs, BUNDLE):
-            names = [f"lock:{at}" for at in range(start, start + BUNDLE)]
-            peer.ask("MSET", *[word for name in names for word in (name, "x")])
+            at = range(start, start + BUNDLE)
+            peer.ask_all([("SET", f"glide:{{q}}:w:{number}", "x") for number in at])
 
 
 def _acknowledge_all(doors: Doors) -> None:
@@ -108,15 +108,15 @@ def _acknowledge_all(doors: Doors) -> None:
 
 
 def _entries_in(given: RespValue) -> list[str]:
-    """Return the ids of the entries of the one stream that was read."""
+    """Return the entry ids of the one stream that was read."""
     match given:
         case [[_, [*entries]]]:
             return [str(entry[0]) for entry in entries if isinstance(entry, list)]
-    raise BenchError(f"a group is given {given!r}"[:200])
+    raise BenchError(f"unexpected answer to a group read: {given!r}"[:200])
 
 
 def _drop_consumer(doors: Doors) -> None:
-    """Put jobs, let one consumer have them all, and forget it: all are to be read again."""
+    """Put jobs, deliver them all to one consumer, and delete it: all must be read again."""
     doors.push("q", doors.jobs)
     with Resp(doors.ports["glidemq"]) as peer:
         peer.ask("XGROUP", "CREATE", _STREAM, "other", "0")
@@ -144,7 +144,7 @@ LEFTOVERS: Final = (
     ),
     Heavy("ttl", _write_short_lived, _outlive),
     Heavy("PUSHB-unique", lambda _doors: None, _push_unique),
-    Heavy("MSET-many", lambda _doors: None, _set_keys),
+    Heavy("SET-many", lambda _doors: None, _set_keys),
     Heavy("SETID-group", _acknowledge_all, _group("SETID", "other", "0")),
     Heavy("DESTROY-group-done", _acknowledge_all, _group("DESTROY", "other")),
     Heavy("DESTROY-group-again", _drop_consumer, _group("DESTROY", "other")),

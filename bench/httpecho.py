@@ -1,8 +1,8 @@
-"""The HTTP echo: the yard's own loop, httptools, and a session that answers every request alike.
+"""The HTTP echo: the yard's own loop, httptools, and a session with one fixed answer.
 
-What a request over HTTP costs before the yard has looked at it: the head is parsed by httptools
-and every header handed over, nothing is judged, and the answer is as long as that to a write of one
-record. Built together with the yard's compiled rooms (`floors.py`), like `echo.py`.
+It shows what an HTTP request costs before the yard handles it: httptools parses the head
+and passes on every header, nothing is checked, and the answer is as long as that to a write of one
+record. Built together with the yard's compiled packages (`floors.py`), like `echo.py`.
 """
 
 from typing import Final, final
@@ -25,18 +25,18 @@ ANSWER: Final = (
 
 @final
 class Heard:
-    """What httptools calls back: keeps the headers, as every server must, and counts requests."""
+    """Callbacks of httptools: keeps the headers, as every server must, and counts requests."""
 
     def __init__(self) -> None:
         self.headers: dict[bytes, bytes] = {}
         self.whole_count: i64 = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header."""
+        """Keep a header."""
         self.headers[name] = value
 
     def on_message_complete(self) -> None:
-        """Note that a request is all there."""
+        """Count a complete request."""
         self.whole_count += 1
         self.headers = {}
 
@@ -51,7 +51,7 @@ class HttpEcho(Echo):
         self._parser = HttpRequestParser(self._heard)
 
     def receive(self, data: bytes, now_ms: i64) -> None:  # noqa: ARG002 - nothing takes time
-        """Answer every request that is complete by now."""
+        """Answer every request that is complete."""
         heard = self._heard
         self._parser.feed_data(data)
         while heard.whole_count > 0:
@@ -61,7 +61,7 @@ class HttpEcho(Echo):
 
 @final
 class HttpEntrance(Entrance):
-    """Where everybody gets an echo."""
+    """The entrance that gives every connection an echo session."""
 
     def enter(self, peer: Peer) -> Session:
         """Return the session of a new connection."""

@@ -1,7 +1,7 @@
-"""The load generator: compiled from C when its source is newer, run, and its one line read.
+"""The load generator: compiled from C if its source is newer, run, and its one line parsed.
 
-Knows the generator's flags and its JSON, not which server answers. A result with errors in it is
-no result: servers that refuse work are fast. How a generator is compiled and run is the same for
+Knows the generator's flags and its JSON, not which server answers. A result with errors
+is rejected: servers that refuse work are fast. How a generator is compiled and run is the same for
 all of them, and is here.
 """
 
@@ -26,25 +26,25 @@ __all__ = [
 ]
 
 HERE = Path(__file__).parent
-# What all generators share, and this one's own.
+# Files that all generators share, and those of this one.
 SHARED = tuple(HERE / name for name in ("generator.c", "generator.h", "latency.h"))
 FILES = tuple(
     HERE / name for name in ("load.c", "load.h", "beanstalk.c", "bunqueue.c", "glidemq.c")
 )
-# A server that stalls is noticed by the generator itself; this is for a generator that stalls.
+# The generator itself detects a server that stalls; this limit is for a generator that stalls.
 LOAD_SECONDS_MAX = 300
 
 
 class BenchError(Exception):
-    """The run cannot go on, or its figures would be worthless."""
+    """The run cannot continue, or its figures would be worthless."""
 
 
 @dataclass(frozen=True)
 class Shape:
     """How many connections, and how many requests each keeps on the wire.
 
-    A bundle is the jobs of one request; owned jobs are taken under a lock and finished with its
-    token. Beanstalk knows neither.
+    A bundle is the number of jobs in one request; owned jobs are taken under a lock and finished
+    with its token. Beanstalk has neither.
     """
 
     connections: int
@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What the generator saw in its measured window; jobs are counted from its start."""
+    """What the generator measured in its window; jobs are counted from its start."""
 
     seconds: float
     operations: int
@@ -91,7 +91,7 @@ class LoadResult:
 
 
 def parse_result(line: str) -> LoadResult:
-    """Read the generator's JSON line; BenchError when it is not one."""
+    """Parse the generator's JSON line; BenchError if it is invalid."""
     try:
         seen = json.loads(line)
         return LoadResult(
@@ -107,16 +107,16 @@ def parse_result(line: str) -> LoadResult:
             load_cpu_s=float(seen["load_cpu_s"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"load said {line!r}: {error!r}") from error
+        raise BenchError(f"unexpected output of load: {line!r}: {error!r}") from error
 
 
 def compile_load(folder: Path) -> Path:
-    """Return the generator's program in `folder`, compiled anew when its source changed."""
+    """Return the generator's program in `folder`, recompiled if its source changed."""
     return compile_program(folder / "load", FILES)
 
 
 def compile_program(program: Path, files: Sequence[Path]) -> Path:
-    """Return `program`, compiled anew when one of its files, or of the shared ones, is newer."""
+    """Return `program`, recompiled if one of its files, or of the shared ones, is newer."""
     newest = max(file.stat().st_mtime for file in (*files, *SHARED))
     if program.exists() and program.stat().st_mtime >= newest:
         return program
@@ -135,7 +135,7 @@ def compile_program(program: Path, files: Sequence[Path]) -> Path:
 
 
 def run_generator(command: list[str], cores: Collection[int] | None) -> str:
-    """Run a generator on cores of its own; return what it printed."""
+    """Run a generator on cores of its own; return its output."""
     name = Path(command[0]).name
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -152,7 +152,7 @@ def run_generator(command: list[str], cores: Collection[int] | None) -> str:
 
 @dataclass(frozen=True)
 class Load:
-    """The generator, ready to be pointed at a server."""
+    """The generator, ready to run against a server."""
 
     program: Path
     cores: Collection[int] | None = None
@@ -166,7 +166,7 @@ class Load:
         warm_seconds: float,
         protocol: str = "beanstalk",
     ) -> LoadResult:
-        """Put, reserve, delete in one tube; with other protocols what they call these three."""
+        """Put, reserve, delete in one tube; in other protocols the equivalent commands."""
         flags = ["--protocol", protocol, *self._window(seconds, warm_seconds)]
         return self._run(port, pid, shape, flags)
 
@@ -178,7 +178,7 @@ class Load:
         return self._run(port, pid, shape, flags + self._window(seconds, warm_seconds))
 
     def fill(self, port: int, pid: int, jobs: int, priority: int, tubes: int = 0) -> LoadResult:
-        """Put `jobs` jobs and leave them there, in one tube or dealt out to `tubes`."""
+        """Put `jobs` jobs and leave them there, in one tube or distributed over `tubes`."""
         flags = ["--work", "put", "--warm", "0", "--jobs", str(jobs)]
         flags += ["--priority", str(priority), "--tubes", str(tubes)]
         return self._run(port, pid, Shape(4, 64), flags)

@@ -1,4 +1,4 @@
-"""The machine: what a figure cannot be read without, and how quiet the machine was meanwhile.
+"""Facts about the machine that readers of the figures need, and how quiet it was during the run.
 
 Facts only, no judgement. Nothing here names a person or a host: results are published.
 """
@@ -22,9 +22,9 @@ __all__ = ["Quiet", "YardBuild", "core_split", "machine_facts", "machine_slug", 
 
 SYNCS_COUNT = 200
 SYNC_SIZE = 4096
-# Older yards have fewer of them; a server is started with all but one shut.
+# Older versions have fewer doors; a server is started with all but one closed.
 DOORS = ("beanstalk", "bunqueue", "glidemq", "http")
-# The yard says itself which build runs; an older one is judged by its hottest module.
+# The package reports which build runs; for older versions the hottest module decides.
 PROBE = """
 import json, jobyard
 try:
@@ -48,15 +48,15 @@ class YardBuild:
 
     @property
     def is_compiled(self) -> bool:
-        """Say whether all of the hot rooms run as machine code."""
+        """Return whether all hot packages run as machine code."""
         return self.build == "compiled"
 
 
 def probe_yard(root: Path) -> YardBuild | None:
-    """Find the yard the servers will run: PYTHONPATH decides, else what is installed or built."""
+    """Find the yard that the servers will run: PYTHONPATH decides, else the installed or built."""
     asked = os.environ.get("PYTHONPATH")
     if asked:
-        # Absolute, because every server runs in a folder of its own.
+        # Absolute, because every server runs in its own folder.
         folders = [str(Path(folder).absolute()) for folder in asked.split(os.pathsep) if folder]
         places: list[str | None] = [os.pathsep.join(folders)]
     else:
@@ -75,7 +75,7 @@ def _probe(python_path: str | None) -> YardBuild | None:
 
 
 def _python(python_path: str | None, *words: str) -> str | None:
-    """Return what Python prints with this path, None when it fails."""
+    """Return the output of Python with this path, None if it fails."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     if python_path is not None:
         environment["PYTHONPATH"] = python_path
@@ -98,7 +98,7 @@ def core_split() -> tuple[set[int], set[int]] | None:
 
 
 def machine_facts(root: Path, data_folder: Path) -> dict[str, object]:
-    """Gather what a reader needs to judge the figures."""
+    """Collect the facts a reader needs to judge the figures."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -152,7 +152,7 @@ def measure_sync_us(folder: Path) -> float:
 
 
 def commit_of(root: Path) -> str:
-    """Return the short name of the commit, marked when the tree differs from it."""
+    """Return the short commit id, marked if the tree differs from it."""
     commit = _first_line(["git", "-C", str(root), "rev-parse", "--short", "HEAD"])
     if commit is None:
         return "uncommitted"
@@ -161,7 +161,7 @@ def commit_of(root: Path) -> str:
 
 
 class Meters(NamedTuple):
-    """Seconds on the clock, of all processors at work, and of this run and what it started."""
+    """Seconds of wall time, of busy time of all processors, and of this run and its children."""
 
     elapsed_s: float
     busy_s: float
@@ -169,7 +169,7 @@ class Meters(NamedTuple):
 
 
 def read_meters() -> Meters:
-    """Read all three now; a child's time counts once it has been waited for."""
+    """Read all three values now; a child's time counts once it has been waited for."""
     # user nice system idle iowait irq softirq steal ...: all but idle and iowait.
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
@@ -179,14 +179,14 @@ def read_meters() -> Meters:
 
 
 class Quiet:
-    """Watches how much processor time others take while the run goes on."""
+    """Measures how much processor time other programs use during the run."""
 
-    def __init__(self, meters: Callable[[], Meters] = read_meters) -> None:
-        self._read = meters
+    def __init__(self, minute_counters: Callable[[], Meters] = read_meters) -> None:
+        self._read = minute_counters
         self._began = self._read()
 
     def others_cores(self) -> float:
-        """Return how many cores' worth of time went to anybody but this run, so far."""
+        """Return how many cores' worth of time other programs have used so far."""
         now, began = self._read(), self._began
         elapsed = now.elapsed_s - began.elapsed_s
         others = (now.busy_s - began.busy_s) - (now.own_s - began.own_s)

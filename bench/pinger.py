@@ -1,8 +1,8 @@
-"""A client that asks for next to nothing, over and over, and tells how long it was kept waiting.
+"""A client that sends trivial requests over and over, and reports how long it had to wait.
 
-A program of its own: `python -m bench.pinger PORT PID`. It pings the beanstalk door of a server and
-reads before and after each ping how much processor time that server's loop has used. Told `begin`
-on stdin it forgets what was before; told `end` it prints the longest wait and the most processor
+Run as a program: `python -m bench.pinger PORT PID`. It pings the beanstalk door of a server and
+reads, before and after each ping, how much processor time that server's loop has used. On `begin`
+on stdin it resets its values; on `end` it prints the longest wait and the most processor
 time that any ping waited through, in milliseconds, as JSON.
 """
 
@@ -16,13 +16,13 @@ from typing import Final
 
 PING: Final = b"list-tube-used\r\n"
 PONG: Final = b"USING default\r\n"
-# Between two pings; a stall shorter than this may be missed.
+# Pause between two pings; a stall shorter than this may be missed.
 REST_S: Final = 0.0005
 ANSWER_S_MAX: Final = 120.0
 
 
 def loop_ms(pid: int) -> float:
-    """Return the processor time of a server's first thread so far."""
+    """Return the processor time that a server's first thread has used."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e6
 
 
@@ -45,9 +45,9 @@ def main() -> None:
             cpu, wall = loop_ms(pid), time.perf_counter()
             peer.sendall(PING)
             if peer.recv(64) != PONG:
-                raise SystemExit("the server answers a ping with something else")
+                raise SystemExit("unexpected answer to a ping")
             waited = (time.perf_counter() - wall) * 1000
-            # The kernel brings a running thread's time up to date at each tick only, every 4 ms.
+            # The kernel updates a running thread's time only at each tick, every 4 ms.
             used = min(loop_ms(pid) - cpu, waited)
             longest["wall_ms"] = max(longest["wall_ms"], waited)
             longest["cpu_ms"] = max(longest["cpu_ms"], used)

@@ -1,8 +1,8 @@
-"""redis-benchmark, the load generator of Redis: found, run with one command, and its table read.
+"""redis-benchmark, the load generator of Redis: found, run with one command, and its table parsed.
 
-Knows its flags and its CSV, not what is asked for. It sends a number of requests, not for a time,
-so a run is as long as its caller guesses. It does not tell answers that are errors from others:
-what was answered for has to be looked for in the server.
+Knows its flags and its CSV, not the commands it sends. It sends a number of requests, not for a
+time, so the length of a run is the caller's estimate. It does not distinguish errors from other
+answers: the caller must check the server for the jobs that were acknowledged.
 """
 
 import shutil
@@ -21,11 +21,11 @@ US_PER_MS: Final = 1000
 
 
 def parse_table(output: str, requests: int) -> LoadResult:
-    """Read the one row, which tells no processor times; BenchError when there is none."""
+    """Parse the one row, which has no processor times; BenchError if there is none."""
     lines = [line for line in output.splitlines() if line.startswith('"')]
     try:
         titles, values = (line.strip('"').split('","') for line in lines)
-        # The command stands in the first cell as it is, and may hold quotes of its own.
+        # The first cell is the command, unescaped, and may contain quotes.
         row = dict(zip(titles[1:], values[1 - len(titles) :], strict=True))
         speed = float(row["rps"])
         return LoadResult(
@@ -41,7 +41,7 @@ def parse_table(output: str, requests: int) -> LoadResult:
             load_cpu_s=0.0,
         )
     except (ValueError, KeyError, ZeroDivisionError) as error:
-        raise BenchError(f"redis-benchmark said {output!r}: {error!r}") from error
+        raise BenchError(f"unexpected output of redis-benchmark: {output!r}: {error!r}") from error
 
 
 def find_redis_benchmark() -> Path | None:
@@ -53,7 +53,7 @@ def find_redis_benchmark() -> Path | None:
 
 
 def redis_benchmark_version(program: Path) -> str | None:
-    """Return which redis-benchmark this is, or None when it does not run."""
+    """Return the version of redis-benchmark, or None if it does not run."""
     done = subprocess.run(
         [program, "--version"], capture_output=True, text=True, check=False, timeout=30
     )
@@ -63,7 +63,7 @@ def redis_benchmark_version(program: Path) -> str | None:
 
 @dataclass(frozen=True)
 class RedisBenchmark:
-    """redis-benchmark, ready to be pointed at a server."""
+    """redis-benchmark, ready to run against a server."""
 
     program: Path
     cores: Collection[int] | None = None
@@ -71,7 +71,7 @@ class RedisBenchmark:
     def run(
         self, port: int, pid: int, shape: Shape, requests: int, words: Sequence[str]
     ) -> LoadResult:
-        """Send the same command so many times, over all connections together."""
+        """Send the same command this many times, over all connections together."""
         command = [str(self.program), "-h", "127.0.0.1", "-p", str(port), "--csv"]
         command += ["-c", str(shape.connections), "-P", str(shape.depth), "-n", str(requests)]
         server_before, load_before = server_cpu_s(pid), children_cpu_s()

@@ -27,10 +27,10 @@ from bench.scenarios import (
 
 __all__ = ["document", "render", "table", "write_document"]
 
-# From here on a core counts as fully used; the rest is the scheduler's.
+# From here on a core counts as fully used; the scheduler takes the rest.
 FULL_CORE_SHARE = 0.97
 
-# Twice the name of what is counted: an operation, or a job from its first to its last command.
+# The unit occurs twice: an operation, or a job from its first to its last command.
 LOAD_TITLES = (
     "server", "shape", "{0}s/s", "least-most", "CPU us/{0}", "server core", "load core", "p50 us",
     "p99 us", "max us", "limit",
@@ -53,7 +53,7 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def render(
     facts: dict[str, object], figures: Figures, verdicts: list[Verdict], notes: list[str]
 ) -> str:
-    """Return the whole report for a terminal."""
+    """Return the whole report as text for a terminal."""
     parts = ["machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())]
     parts += [_throughput(figures), _bunqueue(figures), _bunqueue_bundles(figures)]
     parts += [_glidemq_adds(figures), _glidemq_cycles(figures)]
@@ -72,7 +72,7 @@ def document(
     verdicts: list[Verdict],
     notes: list[str],
 ) -> dict[str, object]:
-    """Return everything the run has found, as plain values."""
+    """Return all results of the run as plain values."""
     return {
         "machine": facts,
         "settings": settings,
@@ -98,7 +98,7 @@ def document(
 def write_document(
     found: dict[str, object], facts: dict[str, object], folder: Path, date: str
 ) -> Path:
-    """Write the document as `<date>-<commit>-<machine>.json`; return where."""
+    """Write the document as `<date>-<commit>-<machine>.json`; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{date}-{facts['commit']}-{machine_slug(facts)}.json"
     path.write_text(json.dumps(found, indent=1) + "\n")
@@ -108,7 +108,7 @@ def write_document(
 def _load_row(
     figures: Figures, prefix: str, server: str, shape: Shape | str, counted: str = "op"
 ) -> list[str] | None:
-    """Return one row of LOAD_TITLES, None when that was not measured."""
+    """Return one row of LOAD_TITLES, None if it was not measured."""
     speed, cost = f"{counted}s_per_s", f"server_us_per_{counted}"
     speeds = figures.rounds(f"{prefix}.{speed}")
     if not speeds:
@@ -132,7 +132,7 @@ def _load_row(
 
 
 def limit_of(server_share: float | None, load_share: float | None) -> str:
-    """Name what held the operations back: a figure limited by the load is not the server's."""
+    """Name what limited the rate: a figure limited by the load is not the server's."""
     if server_share is not None and server_share >= FULL_CORE_SHARE:
         return "server"
     if load_share is not None and load_share >= FULL_CORE_SHARE:
@@ -170,7 +170,7 @@ def _bunqueue(figures: Figures) -> str:
 
 def _bunqueue_bundles(figures: Figures) -> str:
     return _load_table(
-        "bunqueue: PUSHB, PULLB, ACKB, connections x pipelined requests x jobs of each",
+        "bunqueue: PUSHB, PULLB, ACKB, connections x pipelined requests x jobs per request",
         [
             _load_row(figures, f"bunqueue.{server}.{shape}", server, shape, counted="job")
             for shape in bunqueue.BUNDLES
@@ -204,7 +204,7 @@ def _glidemq_cycles(figures: Figures) -> str:
 
 def _http_loads(figures: Figures) -> str:
     return _load_table(
-        "http: 100-byte records over 16 connections; latencies are of whole requests",
+        "http: 100-byte records over 16 connections; latencies are per request",
         [
             _load_row(figures, f"http.{server}.{load}", server, load, counted="record")
             for load in http.LOADS
@@ -225,8 +225,8 @@ def _http_floor(figures: Figures) -> str:
         )
         if speed is not None:
             rows.append([server, _percent(speed), _number(cost, 2)])
-    titles = ("server", "records/s, of the floor's", "CPU, times the floor's")
-    title = "http: writes of one record, beside a bare httptools answer on the same loop"
+    titles = ("server", "records/s, share of floor", "CPU, times the floor")
+    title = "http: writes of one record, compared with a bare httptools answer on the same loop"
     return f"{title}\n{table(titles, rows)}" if rows else ""
 
 
@@ -246,7 +246,7 @@ def _http_streams(figures: Figures) -> str:
         "server", "records/s", "p50 us", "p99 us", "max us", "load late, max us", "CPU us/record",
         "server core", "load core",
     )  # fmt: skip
-    title = "http: from the moment a record is due to the worker's stream it is pushed to"
+    title = "http: from the time a record is due to its arrival on a worker's stream"
     return f"{title}\n{table(titles, rows)}" if rows else ""
 
 
@@ -289,13 +289,13 @@ def _http_logs(figures: Figures) -> str:
         if figures.rounds(f"http.{server}.log.bytes_per_record")
     ]
     titles = ("server", "bytes per record", "exec to ready, s", "cold, s", "s per million records")
-    title = "http: a log of 100-byte records, and the way back after kill -9"
+    title = "http: a log of 100-byte records, and its recovery after kill -9"
     return f"{title}\n{table(titles, rows)}" if rows else ""
 
 
 def _floor(figures: Figures) -> str:
     return _load_table(
-        "floor: the same work, and a server that only receives and answers",
+        "floor: the same work, compared with a server that only receives and answers",
         [
             _load_row(figures, f"floor.{server}.{floor.SHAPE}", server, floor.SHAPE)
             for server in floor.SERVERS
@@ -330,7 +330,7 @@ def _stalls(figures: Figures) -> str:
     ]
     titles = ("server", "command", "processor ms a ping waited", "longest wait, ms")
     return (
-        "stalls: a client at another door beside one heavy command\n" + table(titles, rows)
+        "stalls: a client at another door during one heavy command\n" + table(titles, rows)
         if rows
         else ""
     )

@@ -1,7 +1,7 @@
-"""Questions to a server that speaks RESP: one at a time, each with its answer or a BenchError.
+"""A client for servers that speak RESP: one command at a time, with its answer or a BenchError.
 
-As much of RESP2 as a benchmark needs to set a server up and to look at what a load has left in it.
-Knows no queue, no load and no figures.
+It supports as much of RESP2 as a benchmark needs to set up a server and to check what a load left
+in it. Knows no queue, no load and no figures.
 """
 
 import socket
@@ -15,6 +15,13 @@ __all__ = ["Resp", "RespValue"]
 ANSWER_SECONDS_MAX: Final = 120.0
 
 RespValue = str | int | None | list["RespValue"]
+
+
+def _encode(words: tuple[str, ...]) -> bytes:
+    encoded = [word.encode() for word in words]
+    parts = [b"*%d\r\n" % len(encoded)]
+    parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
+    return b"".join(parts)
 
 
 class Resp:
@@ -37,7 +44,7 @@ class Resp:
         self._peer.close()
 
     def ask(self, *words: str) -> RespValue:
-        """Send one command; an answer that is an error is a BenchError."""
+        """Send one command; an error answer is a BenchError."""
         return self.ask_together(1, *words)
 
     def ask_together(self, times: int, *words: str) -> RespValue:
@@ -48,30 +55,33 @@ class Resp:
                 self._read()
             return self._read()
         except ValueError as error:
-            raise BenchError(f"{words[0]} is answered with something else: {error}") from error
+            raise BenchError(f"unexpected answer to {words[0]}: {error}") from error
+
+    def ask_all(self, commands: list[tuple[str, ...]]) -> None:
+        """Send commands at once and read all answers; an error answer is a BenchError."""
+        self._peer.sendall(b"".join(_encode(command) for command in commands))
+        for _ in commands:
+            self._read()
 
     def hear_begin(self, *words: str) -> None:
-        """Send one command; return with the first byte of the answer."""
+        """Send one command; return when the first byte of the answer arrives."""
         self._send(1, *words)
         self._answers.peek(1)
 
     def number(self, *words: str) -> int:
-        """Send one command that is answered with a number."""
+        """Send one command whose answer is a number."""
         answer = self.ask(*words)
         if not isinstance(answer, int):
-            raise BenchError(f"{' '.join(words)} is answered with {answer!r}")
+            raise BenchError(f"unexpected answer to {' '.join(words)}: {answer!r}")
         return answer
 
     def _send(self, times: int, *words: str) -> None:
-        encoded = [word.encode() for word in words]
-        parts = [b"*%d\r\n" % len(encoded)]
-        parts += [b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded]
-        self._peer.sendall(b"".join(parts) * times)
+        self._peer.sendall(_encode(words) * times)
 
     def _read(self) -> RespValue:
         line = self._answers.readline()
         if not line.endswith(b"\r\n"):
-            raise BenchError(f"the server hung up: {line!r}")
+            raise BenchError(f"the server closed the connection: {line!r}")
         kind, rest = line[:1], line[1:-2].decode()
         if kind == b"+":
             return rest

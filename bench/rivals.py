@@ -1,9 +1,9 @@
-"""The original bunqueue: where its npm package lies, how a server of it starts, when it serves.
+"""The original bunqueue: where its npm package is, how to start a server, and when it is ready.
 
 `tools/bootstrap.sh bunqueue` puts the package and the runtime it needs below build/npm. Holds
-the command of a server and the wait for its port; who starts the process and ends it is the
-caller's affair. Knows nothing of load, figures or tests. No setting comes from the terminal:
-the original reads dozens of variables, some with everyday names.
+the command of a server and the wait for its port; starting and ending the process is up to the
+caller. Knows nothing of load, figures or tests. No setting comes from the environment:
+the original reads dozens of variables, some with common names.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Final
 __all__ = ["REQUESTS_MAX", "Bunqueue", "await_port", "find_bunqueue", "free_port"]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-# Its limit per connection, 10 000 a minute, would be all that a measurement measures.
+# Its default limit per connection, 10 000 a minute, would be all that is measured.
 REQUESTS_MAX: Final = 1_000_000_000
 PASSED_ON: Final = ("HOME", "LANG", "PATH", "TMPDIR")
 POLL_S: Final = 0.002
@@ -32,7 +32,7 @@ class Bunqueue:
     package: Path
 
     def version(self) -> str:
-        """Return which bunqueue this is, and on what it runs."""
+        """Return the version of bunqueue and of its runtime."""
         own, runtime = (
             json.loads((folder / "package.json").read_text())["version"]
             for folder in (self.package, self.package.parent / "bun")
@@ -40,14 +40,14 @@ class Bunqueue:
         return f"{own} on bun {runtime}"
 
     def serve_command(self, port: int, data: Path | None, tokens: str = "") -> list[str]:
-        """Return what starts a server: on SQLite in the folder `data`, or in memory.
+        """Return the command of a server: on SQLite in the folder `data`, or in memory.
 
-        Start it in a folder of its own, for it reads settings from a file in the working
-        directory. Its HTTP door gets some free port, as it cannot be shut.
+        Start it in an empty folder, because it reads settings from a file in the working
+        directory. Its HTTP door gets some free port, as it cannot be disabled.
         """
         kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         set_here = {"RATE_LIMIT_MAX_REQUESTS": str(REQUESTS_MAX), "LOG_LEVEL": "warn"}
-        # `env` becomes the server it starts, so the process stays the caller's own child.
+        # `env` execs the server, so the process stays the caller's own child.
         command = [
             "env",
             "-i",
@@ -61,7 +61,7 @@ class Bunqueue:
 
 
 def find_bunqueue(root: Path = ROOT) -> Bunqueue | None:
-    """Return the bunqueue the bootstrap installed, or None."""
+    """Return the bunqueue installed by the bootstrap script, or None."""
     folder = root / "build" / "npm"
     found = Bunqueue(folder / "bin" / "bun", folder / "node_modules" / "bunqueue")
     is_here = os.access(found.bun, os.X_OK) and found.package.is_dir()

@@ -1,7 +1,7 @@
-"""One run: what was asked for, and the measurements every scenario is made of.
+"""One run: its settings, and the measurements every scenario is made of.
 
-Holds the settings, the servers that are there and the figures so far. A scenario decides what is
-compared with what; how one server is measured once is decided here, so all are measured alike.
+Holds the settings, the available servers and the figures so far. A scenario decides what is
+compared with what; how one server is measured is decided here, so all are measured alike.
 """
 
 import sys
@@ -18,19 +18,19 @@ from bench.wrk import Wrk
 
 __all__ = ["Run", "Settings", "say"]
 
-# Less urgent than the 1024 the cycles use: a reserve never takes one of these.
+# Less urgent than the 1024 that cycles use: a reserve never takes one of these.
 STANDING_PRIORITY = 100_000
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How long and how large."""
+    """Durations and sizes."""
 
     rounds: int = 3
     seconds: float = 1.2
     warm_seconds: float = 0.3
-    # A new log still has its space reserved and filled, a new JavaScript its code compiled: costs
-    # of starting.
+    # Start-up costs: a new log still reserves and fills its space, new JavaScript is still
+    # being compiled.
     warm_slow_seconds: float = 1.5
     jobs: int = 1_000_000
     jobs_few: int = 1_000
@@ -39,7 +39,7 @@ class Settings:
     topic_records: int = 100_000
     streams: int = 1_000
     stream_rate: int = 1_000
-    # A percentile of so few jobs a second needs its time.
+    # A percentile needs this long at so few jobs a second.
     stream_seconds: float = 5.0
 
 
@@ -59,17 +59,17 @@ class Run:
     notes: list[str] = field(default_factory=list)
 
     def kinds(self, names: Iterable[str]) -> list[Kind]:
-        """Return those of the named servers that can be run here, in the order given."""
+        """Return those of the named servers that can run here, in the order given."""
         return [KINDS[name] for name in names if name in self.available]
 
     def note(self, text: str) -> None:
-        """Say something that belongs into the report, once."""
+        """Add a note to the report, once."""
         if text not in self.notes:
             self.notes.append(text)
             say(text)
 
     def cycle(self, server: Running, shape: Shape, prefix: str) -> LoadResult:
-        """Measure put, reserve, delete once and note it under `prefix`."""
+        """Measure put, reserve, delete once and record it under `prefix`."""
         seconds, warm = self.settings.seconds, self.warm_seconds(server)
         result = self.load.cycle(
             server.port, server.pid, shape, seconds, warm, protocol=server.kind.door
@@ -85,7 +85,7 @@ class Run:
         return result
 
     def warm_seconds(self, server: Running) -> float:
-        """Return how long a server works before it is measured."""
+        """Return how long a server runs before it is measured."""
         if server.kind.is_slow_to_warm:
             return self.settings.warm_slow_seconds
         return self.settings.warm_seconds
@@ -93,19 +93,19 @@ class Run:
     def fill(
         self, server: Running, jobs: int, priority: int = STANDING_PRIORITY, tubes: int = 0
     ) -> LoadResult:
-        """Leave `jobs` waiting jobs behind, and make sure that they are there."""
+        """Leave `jobs` waiting jobs behind, and check that they are there."""
         before = server.ready_jobs()
         result = self.load.fill(server.port, server.pid, jobs, priority, tubes)
         found = server.ready_jobs() - before
         if found != jobs:
-            raise BenchError(f"{found} jobs wait after {jobs} puts were answered")
+            raise BenchError(f"{found} jobs are waiting after {jobs} puts were answered")
         return result
 
     def note_result(self, prefix: str, result: LoadResult) -> None:
-        """Note everything one load has seen."""
+        """Record everything that one load measured."""
         if result.errors or not result.operations:
             raise BenchError(
-                f"{prefix}: {result.errors} errors, {result.operations} operations: no figure"
+                f"{prefix}: {result.errors} errors, {result.operations} operations: not recorded"
             )
         measures = {
             "ops_per_s": result.ops_per_s,
@@ -122,5 +122,5 @@ class Run:
 
 
 def say(text: str) -> None:
-    """Tell the person who waits; the report itself goes to stdout."""
+    """Print progress to stderr; the report itself goes to stdout."""
     print(text, file=sys.stderr, flush=True)

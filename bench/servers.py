@@ -1,8 +1,8 @@
-"""Servers: the yard, its rivals and the bare echo, each started fresh and stopped without a trace.
+"""Servers: the yard, its rivals and the floors, each started fresh and stopped without leftovers.
 
-Holds how each is started, how it says that it serves, and what can be read off its process. It
-knows nothing of load or figures. Each start gets a process group and a log of its own, so a
-server that dies says why, and nothing it started outlives it.
+Holds how each is started, how it reports that it is ready, and what can be read from its process.
+It knows nothing of load or figures. Each start gets its own process group and log, so a
+server that dies leaves its reason, and nothing it started outlives it.
 """
 
 import os
@@ -28,7 +28,7 @@ __all__ = ["KINDS", "Kind", "Rivals", "Running", "Stable", "ready_port"]
 
 READY_SECONDS_MAX = 120.0
 LOG_TAIL_SIZE = 2000
-# Variables the yard reads; those without its name in them are the originals'.
+# Variables the yard reads; those without its name are from the originals.
 SETTING = re.compile(r".*JOBYARD|RATE_LIMIT_|TOPICS_|AUTH_TOKENS$")
 
 
@@ -44,12 +44,12 @@ class Kind:
 
     @property
     def is_rival(self) -> bool:
-        """Say whether this is somebody else's server, which prints no `ready` line."""
+        """Return whether this is a server of another project, which prints no `ready` line."""
         return self.program in ("beanstalkd", "bunqueue", "valkey")
 
     @property
     def is_slow_to_warm(self) -> bool:
-        """Say whether it is slower at first for reasons that pass."""
+        """Return whether it is slower at first, for reasons that pass."""
         return self.is_durable or self.program == "bunqueue"
 
 
@@ -58,7 +58,7 @@ KINDS: dict[str, Kind] = {
     for kind in (
         Kind("beanstalkd", "beanstalkd"),
         Kind("beanstalkd-f0", "beanstalkd", is_durable=True, flags=("-f0",)),
-        # Only to fill its log quickly for the recovery comparison.
+        # Only to fill its log fast for the recovery comparison.
         Kind("beanstalkd-unsynced", "beanstalkd", is_durable=True, flags=("-F",)),
         Kind("jobyard-memory", "jobyard"),
         Kind("jobyard-durable", "jobyard", is_durable=True),
@@ -72,7 +72,7 @@ KINDS: dict[str, Kind] = {
         Kind("valkey-always", "valkey", is_durable=True, door="glidemq"),
         Kind("jobyard-glidemq-memory", "jobyard", door="glidemq"),
         Kind("jobyard-glidemq-durable", "jobyard", is_durable=True, door="glidemq"),
-        # With all doors open, for work at one beside a client at another.
+        # With all doors open, for a heavy command at one while a client uses another.
         Kind("jobyard-all-memory", "jobyard", door="all"),
         Kind("jobyard-all-durable", "jobyard", is_durable=True, door="all"),
         Kind("bare", "floor"),
@@ -84,7 +84,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass
 class Running:
-    """A server that serves."""
+    """A server that is ready."""
 
     kind: Kind
     process: subprocess.Popen[str]
@@ -92,7 +92,7 @@ class Running:
     log: Path
     started_at: float
     ready_seconds: float = field(default=0.0)
-    # By door, where all are open.
+    # By door, if all are open.
     ports: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -101,30 +101,30 @@ class Running:
         return self.process.pid
 
     def rss_bytes(self) -> int:
-        """Return the memory the server holds now."""
+        """Return the resident memory of the server."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
-        raise BenchError(f"{self.kind.name} has no resident memory: it has ended")
+        raise BenchError(f"{self.kind.name} has no resident memory: the process has ended")
 
     def stats(self) -> dict[str, str]:
-        """Ask the server for its statistics."""
+        """Return the server's statistics."""
         with socket.create_connection(("127.0.0.1", self.port), READY_SECONDS_MAX) as peer:
             peer.sendall(b"stats\r\n")
             with peer.makefile("rb") as answer:
                 word, _, size = answer.readline().decode().partition(" ")
                 if word != "OK":
-                    raise BenchError(f"{self.kind.name} answers stats with {word!r}")
+                    raise BenchError(f"{self.kind.name} answered stats with {word!r}")
                 text = answer.read(int(size)).decode()
         pairs = (line.partition(": ") for line in text.splitlines() if ": " in line)
         return {name: value for name, _, value in pairs}
 
     def ready_jobs(self) -> int:
-        """Return how many jobs wait to be taken."""
+        """Return how many jobs are ready."""
         return int(self.stats()["current-jobs-ready"])
 
     def kill(self) -> None:
-        """End the server at once, whether or not it has ended already."""
+        """Kill the server, even if it has already ended."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -132,19 +132,19 @@ class Running:
             self.process.stdout.close()
 
     def log_tail(self) -> str:
-        """Return the end of what the server logged, on lines of its own."""
+        """Return the end of the server's log, on lines of its own."""
         text = self.log.read_text(errors="replace")[-LOG_TAIL_SIZE:].strip()
         return f"\n{text}" if text else ""
 
     def log_line(self, word: str) -> str | None:
-        """Return the last line of the log with `word` in it."""
+        """Return the last log line that contains `word`."""
         lines = self.log.read_text(errors="replace").splitlines()
         return next((line.strip() for line in reversed(lines) if word in line.lower()), None)
 
 
 @dataclass(frozen=True)
 class Rivals:
-    """Servers of others that are not found by their name alone; None: not here."""
+    """Servers of other projects that are not on the PATH; None: not installed."""
 
     bunqueue: Bunqueue | None = None
     valkey: Valkey | None = None
@@ -176,7 +176,7 @@ class Stable:
         self._starts = 0
 
     def new_folder(self) -> Path:
-        """Make an empty folder for the data of one server."""
+        """Create an empty folder for the data of one server."""
         self._starts += 1
         folder = self._folder / f"start-{self._starts}"
         folder.mkdir(parents=True)
@@ -184,7 +184,7 @@ class Stable:
 
     @contextmanager
     def serving(self, kind: Kind) -> Iterator[Running]:
-        """Run a server with no data; afterwards it and its data are gone."""
+        """Run a server with no data; afterwards remove it and its data."""
         folder = self.new_folder()
         running = self.start(kind, folder)
         try:
@@ -195,10 +195,10 @@ class Stable:
             running.kill()
             shutil.rmtree(folder)
             if kind.is_durable:
-                os.sync()  # the next server must not wait for what this one left to be written
+                os.sync()  # the next server must not wait for the unwritten pages of this one
 
     def start(self, kind: Kind, folder: Path) -> Running:
-        """Start a server on the data in `folder`; return once it serves."""
+        """Start a server on the data in `folder`; return once it is ready."""
         if kind.program == "beanstalkd":
             return self._start_beanstalkd(kind, folder)
         if kind.program == "bunqueue":
@@ -244,7 +244,7 @@ class Stable:
 
     def _start_yard(self, kind: Kind, folder: Path) -> Running:
         if kind.program == "floor":
-            # Found in the folder it was compiled into.
+            # Imported from the folder it was compiled into.
             command = [self._python, "-c", f"from bench.{kind.name} import main; main()"]
         else:
             place = ["--data", str(folder / "data")] if kind.is_durable else ["--memory"]
@@ -253,7 +253,7 @@ class Stable:
         return self._when(self._spawn(kind, command, folder), _says_ready)
 
     def _open(self, wanted: str) -> list[str]:
-        """Return the flags for one open door: side by side, servers would share the others."""
+        """Return the flags for one open door: concurrent servers would share the other ports."""
         if wanted == "all":
             return [word for door in self._doors for word in (f"--{door}", "127.0.0.1:0")]
         if wanted not in self._doors:
@@ -269,10 +269,10 @@ class Stable:
             started_at = time.monotonic()
             process = subprocess.Popen(
                 command,
-                cwd=folder,  # no settings file of anybody's working directory
+                cwd=folder,  # so that no settings file of the working directory is read
                 env=self._environment(kind),
                 stdin=subprocess.DEVNULL,
-                # Nobody reads what a rival prints: a pipe would fill, and it would stand still.
+                # A pipe that is never read would fill up and block the rival.
                 stdout=stderr if kind.is_rival else subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -283,11 +283,11 @@ class Stable:
         return Running(kind, process, 0, log, started_at)
 
     def _environment(self, kind: Kind) -> dict[str, str]:
-        # No setting may come from the terminal the benchmark was started in.
+        # No setting may come from the environment of the benchmark.
         clean = {name: value for name, value in os.environ.items() if not SETTING.match(name)}
         clean.pop("PYTHONPATH", None)
         if kind.door == "bunqueue":
-            clean["RATE_LIMIT_MAX_REQUESTS"] = str(REQUESTS_MAX)  # as the rival gets
+            clean["RATE_LIMIT_MAX_REQUESTS"] = str(REQUESTS_MAX)  # as for the rival
         path = self._floors if kind.program == "floor" else self._python_path
         if path is not None:
             clean["PYTHONPATH"] = path
@@ -317,25 +317,25 @@ def _says_ready(running: Running) -> int:
     door = "beanstalk" if running.kind.door == "all" else running.kind.door
     port = ready_port(line, door)
     if port is None:
-        raise BenchError(f"{running.kind.name} does not get ready; it said {line!r}")
+        raise BenchError(f"{running.kind.name} did not get ready; it printed {line!r}")
     return port
 
 
 def ready_port(line: str, door: str) -> int | None:
-    """Return the TCP port a `ready` line names for `door`, None when it names none."""
+    """Return the TCP port that a `ready` line names for `door`, None if it names none."""
     found = re.match(rf"ready\b.*\b{door}=\S+?:(\d+)(?:\s|$)", line)
     return None if found is None else int(found.group(1))
 
 
 def _listens(running: Running) -> int:
-    """Wait until a connection is accepted: bunqueue listens when it has read its data."""
+    """Wait until a connection is accepted: bunqueue listens once it has read its data."""
     if not await_port(running.port, lambda: running.process.poll() is not None, READY_SECONDS_MAX):
         raise BenchError(f"{running.kind.name} does not listen")
     return running.port
 
 
 def _takes_functions(running: Running) -> int:
-    """Give Valkey the functions a yard has of its own."""
+    """Load the functions into Valkey that the yard has built in."""
     port = _listens(running)
     with Resp(port) as server:
         server.ask("FUNCTION", "LOAD", "REPLACE", FUNCTIONS.read_text())

@@ -1,7 +1,7 @@
-"""The generator of pushed jobs (streams.c): compiled, run, and its one line read.
+"""The generator of pushed jobs (streams.c): compiled, run, and its one line parsed.
 
-Knows its flags and its JSON. It counts from the moment a job is due, so what it is late itself is
-in every latency; how late it was at worst is part of the result.
+Knows its flags and its JSON. It measures from the time a job is due, so its own delay is
+part of every latency; its worst delay is part of the result.
 """
 
 import json
@@ -16,29 +16,29 @@ __all__ = ["Streams", "StreamsResult", "compile_streams", "parse_streams"]
 
 @dataclass(frozen=True)
 class StreamsResult:
-    """What came over the streams; an operation is a job that was delivered."""
+    """Deliveries over the streams; an operation is a delivered job."""
 
     load: LoadResult
     late_max_us: float
 
 
 def parse_streams(line: str) -> StreamsResult:
-    """Read the generator's JSON line; BenchError when it is not one."""
+    """Parse the generator's JSON line; BenchError if it is invalid."""
     load = parse_result(line)
     try:
         return StreamsResult(load, float(json.loads(line)["late_max_us"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise BenchError(f"streams said {line!r}: {error!r}") from error
+        raise BenchError(f"unexpected output of streams: {line!r}: {error!r}") from error
 
 
 def compile_streams(folder: Path) -> Path:
-    """Return the generator's program in `folder`, compiled anew when its source changed."""
+    """Return the generator's program in `folder`, recompiled if its source changed."""
     return compile_program(folder / "streams", (HERE / "streams.c",))
 
 
 @dataclass(frozen=True)
 class Streams:
-    """The generator, ready to be pointed at a server."""
+    """The generator, ready to run against a server."""
 
     program: Path
     cores: Collection[int] | None = None

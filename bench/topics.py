@@ -1,7 +1,7 @@
-"""A client of the topics API: makes topics, fills them, and reads off what they hold.
+"""A client of the topics API: creates topics, fills them, and checks what they hold.
 
-One connection, one request at a time. Knows the paths and fields that a measurement is prepared
-and checked with, no load and no figures. Any answer but the expected one is a BenchError.
+One connection, one request at a time. Knows the paths and fields needed to prepare and check
+a measurement, no load and no figures. Any answer but the expected one is a BenchError.
 """
 
 import http.client
@@ -23,46 +23,46 @@ Answer = TypeVar("Answer")
 
 
 class TopicState(msgspec.Struct, frozen=True):
-    """The part of a topic's state that is of interest here."""
+    """The fields of a topic's state that are used here."""
 
     head_seq: int
     count: int
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The part of the answer to diff that is of interest here."""
+    """The fields of the answer to diff that are used here."""
 
     records: list[dict[str, object]]
     next_from_seq: int
 
 
 class Written(msgspec.Struct, frozen=True):
-    """The part of the answer to a write that is of interest here."""
+    """The fields of the answer to a write that are used here."""
 
     count: int
     head_seq: int
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The part of a claimed job that is of interest here."""
+    """The fields of a claimed job that are used here."""
 
     seq: int = msgspec.field(name="$seq")
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The part of the answer to a claim that is of interest here."""
+    """The fields of the answer to a claim that are used here."""
 
     claimed: list[Job]
 
 
 class Acked(msgspec.Struct, frozen=True):
-    """The part of the answer to an ack that is of interest here."""
+    """The fields of the answer to an ack that are used here."""
 
     acked: int
 
 
 def records_body(count: int) -> bytes:
-    """Return the body of a write of so many records."""
+    """Return the body of a write of this many records."""
     return json.dumps({"records": [{"data": DATA}] * count}, separators=(",", ":")).encode()
 
 
@@ -74,16 +74,16 @@ class Topic:
         self.path = f"/v0/topics/{name}"
 
     def make(self, *, is_queue: bool = False, is_durable: bool = False) -> None:
-        """Make the topic anew; durable answers wait for the disk."""
+        """Create the topic; durable answers wait for the disk."""
         config = {"type": "queue" if is_queue else "log", "durable": is_durable}
         self._ask("PUT", self.path, json.dumps(config).encode(), 201)
 
     def state(self) -> TopicState:
-        """Return what the topic holds."""
+        """Return the state of the topic."""
         return self._read(self._ask("GET", f"{self.path}?touch=false"), TopicState)
 
     def fill(self, count: int) -> None:
-        """Write `count` records, and make sure that they are there."""
+        """Write `count` records, and check that they are there."""
         before = self.state()
         whole = records_body(FILL_BATCH)
         with closing(self._connect()) as connection:
@@ -93,10 +93,10 @@ class Topic:
                 path = f"{self.path}?return_seqs=false"
                 answer = self._send(connection, "POST", path, body)
                 if self._read(answer, Written).count != size:
-                    raise BenchError(f"{size} records were written, the answer is {answer!r}")
+                    raise BenchError(f"{size} records were written, the answer was {answer!r}")
         after = self.state()
         if (after.count, after.head_seq) != (before.count + count, before.head_seq + count):
-            raise BenchError(f"{before} became {after} after {count} records were answered for")
+            raise BenchError(f"{before} became {after} after {count} records were acknowledged")
 
     def work_off(self, count: int) -> None:
         """Claim and ack `count` jobs, which must be there."""
@@ -112,7 +112,7 @@ class Topic:
                 count -= len(seqs)
 
     def has_history(self) -> bool:
-        """Say whether the server keeps what became of jobs."""
+        """Return whether the server keeps the history of jobs."""
         with closing(self._connect()) as connection:
             connection.request("GET", "/v0/topics/_events/seq?ts=0")
             answer = connection.getresponse()
@@ -120,14 +120,14 @@ class Topic:
             return answer.status == 200
 
     def check_page(self, from_seq: int, limit: int) -> None:
-        """See that a page holds the very records that were written."""
+        """Check that a page holds exactly the records that were written."""
         asked = json.dumps({"from_seq": from_seq, "limit": limit}).encode()
         page = self._read(self._ask("POST", f"{self.path}/diff", asked), Page)
         seqs = [record["$seq"] for record in page.records]
         expected = list(range(from_seq + 1, from_seq + limit + 1))
         is_whole = all(record["data"] == DATA for record in page.records)
         if seqs != expected or page.next_from_seq != from_seq + limit or not is_whole:
-            raise BenchError(f"diff of {limit} from {from_seq} is not what was written: {seqs}")
+            raise BenchError(f"diff of {limit} from {from_seq} differs from the written: {seqs}")
 
     def _ask(self, method: str, path: str, body: bytes = b"", status: int = 200) -> bytes:
         with closing(self._connect()) as connection:
@@ -149,7 +149,7 @@ class Topic:
         answer = connection.getresponse()
         text = answer.read()
         if answer.status != status:
-            raise BenchError(f"{method} {path} is answered {answer.status}: {text[:200]!r}")
+            raise BenchError(f"{method} {path} answered {answer.status}: {text[:200]!r}")
         return text
 
     @staticmethod
@@ -157,4 +157,4 @@ class Topic:
         try:
             return msgspec.json.decode(answer, type=kind)
         except msgspec.MsgspecError as error:
-            raise BenchError(f"an answer that is none ({error}): {answer[:200]!r}") from error
+            raise BenchError(f"invalid answer ({error}): {answer[:200]!r}") from error

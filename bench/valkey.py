@@ -1,8 +1,8 @@
-"""Valkey as a rival at the door of glide-mq: where it lies, and how a server of it starts.
+"""Valkey as a rival at the glide-mq door: where it is installed, and how to start a server.
 
-`tools/bootstrap.sh valkey` puts it below build/valkey; one that is installed comes first. It is
-given two functions of ours (valkey.lua), which write what a plain job needs. Who starts the process
-and loads them is the caller's affair.
+`tools/bootstrap.sh valkey` puts it below build/valkey; a system-wide one is preferred. It
+gets two functions of ours (valkey.lua), which write what a plain job needs. Starting the process
+and loading them is up to the caller.
 """
 
 import os
@@ -26,7 +26,7 @@ class Valkey:
     program: Path
 
     def version(self) -> str | None:
-        """Return which Valkey this is, or None when it does not run."""
+        """Return the version of Valkey, or None if it does not run."""
         done = subprocess.run(
             [self.program, "--version"], capture_output=True, text=True, check=False, timeout=30
         )
@@ -34,7 +34,7 @@ class Valkey:
         return words.get("v")
 
     def serve_command(self, port: int, data: Path, *, is_durable: bool) -> list[str]:
-        """Return what starts a server: in memory, or with a log that is synced before answers."""
+        """Return the command of a server: in memory, or with a log synced before each answer."""
         command = [str(self.program), "--bind", "127.0.0.1", "--port", str(port)]
         command += ["--save", "", "--dir", str(data), "--daemonize", "no"]
         if is_durable:

@@ -1,6 +1,6 @@
-"""wrk, the load generator for HTTP: found, run with a script of ours, and its one line read.
+"""wrk, the load generator for HTTP: found, run with one of our scripts, and its one line parsed.
 
-Knows wrk's flags and the JSON line that bench/wrk/report.lua prints, not what is asked for. wrk
+Knows wrk's flags and the JSON line that bench/wrk/report.lua prints, not the requests. wrk
 closes its connections with requests on the wire, so a server may have done a little more than is
 counted here: at most one request of each connection.
 """
@@ -37,7 +37,7 @@ ANSWER_SECONDS_MAX: Final = 30
 
 @dataclass(frozen=True)
 class WrkResult:
-    """What wrk saw; `records`, `refills` and wrong answers are the script's count."""
+    """The result of wrk; `records`, `refills` and wrong answers are counted by the script."""
 
     requests: int
     seconds: float
@@ -50,7 +50,7 @@ class WrkResult:
     max_us: float
 
     def load_result(self, server_cpu_s: float | None, load_cpu_s: float) -> LoadResult:
-        """Return the same as any other generator would tell it; an operation is a request."""
+        """Return the same result in the form of other generators; an operation is a request."""
         return LoadResult(
             seconds=self.seconds,
             operations=self.requests,
@@ -66,7 +66,7 @@ class WrkResult:
 
 
 def parse_wrk(output: str) -> WrkResult:
-    """Read the line below wrk's own table; BenchError when there is none."""
+    """Parse the line below wrk's own table; BenchError if there is none."""
     lines = [line for line in output.splitlines() if line.startswith("{")]
     try:
         seen = json.loads(lines[-1])
@@ -83,9 +83,9 @@ def parse_wrk(output: str) -> WrkResult:
             max_us=float(seen["max_us"]),
         )
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise BenchError(f"wrk said {output!r}: {error!r}") from error
+        raise BenchError(f"unexpected output of wrk: {output!r}: {error!r}") from error
     if result.seconds <= 0:
-        raise BenchError(f"wrk worked for no time: {output!r}")
+        raise BenchError(f"wrk reported a duration of zero: {output!r}")
     return result
 
 
@@ -98,8 +98,8 @@ def find_wrk() -> Path | None:
 
 
 def wrk_version(program: Path) -> str | None:
-    """Return which wrk this is, or None when it does not run."""
-    # Asked for its version it also explains itself, and fails.
+    """Return the version of wrk, or None if it does not run."""
+    # With --version it also prints its usage, and exits with an error.
     done = subprocess.run([program, "-v"], capture_output=True, text=True, check=False, timeout=30)
     name, _, rest = done.stdout.partition(" ")
     return rest.split(" ", 1)[0] if name == "wrk" else None
@@ -107,7 +107,7 @@ def wrk_version(program: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Wrk:
-    """wrk, ready to be pointed at a server."""
+    """wrk, ready to run against a server."""
 
     program: Path
     cores: Collection[int] | None = None
@@ -115,7 +115,7 @@ class Wrk:
     def run(
         self, port: int, pid: int, script: str, words: list[str], seconds: float
     ) -> tuple[WrkResult, LoadResult]:
-        """Let 16 connections work for so long, in whole seconds; every error ends the run."""
+        """Run 16 connections for this many whole seconds; any error ends the run."""
         command = [str(self.program), "--threads", "1", "--connections", str(CONNECTIONS)]
         command += ["--duration", f"{max(1, math.ceil(seconds))}s"]
         command += ["--timeout", f"{ANSWER_SECONDS_MAX}s", "--script", str(SCRIPTS / script)]
@@ -130,7 +130,7 @@ class Wrk:
 
 def server_cpu_s(pid: int) -> float:
     """Return the processor time of a process, all its threads together."""
-    # The number that clock_getcpuclockid gives, which Python has no call for.
+    # The clock id that clock_getcpuclockid returns, which Python does not offer.
     return time.clock_gettime((~pid << 3) | 2)
 
 

@@ -1,1 +1,1 @@
-"""The simulator: whole lives of a yard in one thread, every chance of them drawn from one seed."""
+"""The simulator: complete server runs in one thread, every random choice drawn from one seed."""

@@ -1,13 +1,13 @@
-"""The simulator on the command line: fresh seeds on all cores, or one seed told in full.
+"""The simulator on the command line: fresh seeds on all cores, or one seed in detail.
 
     python -m sim --seeds 2000              that many seeds, from a start drawn from the clock
     python -m sim --seeds 2000 --start 1    always the same ones
-    python -m sim --seed 42                 one seed; its trace hash, and its story if it failed
-    python -m sim --bug NAME                plant a bug (see `sim.bugs`) and look for it, first
-                                            where it was found last; --note notes the seed
+    python -m sim --seed 42                 one seed; its trace hash, and its trace if it failed
+    python -m sim --bug NAME                plant a bug (see `sim.bugs`) and search for it, first
+                                            at its last known seed; --note stores the new seed
 
 Exit code 1 if any seed failed, or if none found the bug. A bug must be planted before the yard is
-imported, hence the imports inside.
+imported, hence the imports inside functions.
 """
 
 import argparse
@@ -26,15 +26,15 @@ FAILURES_SHOWN_MAX: Final = 3
 
 
 def main() -> int:
-    """Run what the arguments ask for."""
+    """Run what the arguments request."""
     parser = argparse.ArgumentParser(prog="sim", description="seeded runs of a whole yard")
-    parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
-    parser.add_argument("--start", type=int, help="the first of them (default: a fresh one)")
+    parser.add_argument("--seeds", type=int, default=2000, help="number of seeds to run")
+    parser.add_argument("--start", type=int, help="first seed (default: a fresh one)")
     parser.add_argument("--seed", type=int, help="run this one seed and print its trace hash")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many cores")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="number of processes")
     parser.add_argument("--bug", choices=sorted(bugs.BUGS), help="plant a bug first")
-    parser.add_argument("--note", action="store_true", help="note the seed that found the bug")
-    parser.add_argument("--verbose", action="store_true", help="print a line for every seed")
+    parser.add_argument("--note", action="store_true", help="store the seed that found the bug")
+    parser.add_argument("--verbose", action="store_true", help="print one line per seed")
     arguments = parser.parse_args()
     kind = bugs.plant(arguments.bug)
     if arguments.seed is not None:
@@ -77,7 +77,7 @@ def _look_for(name: str, seeds: list[int], kind: "type[World]", *, is_noted: boo
 
 
 class Report:
-    """What many seeds came to."""
+    """The summary of many seeds."""
 
     def __init__(self, *, is_verbose: bool) -> None:
         self._is_verbose = is_verbose
@@ -85,7 +85,7 @@ class Report:
         self._failures: list[Outcome] = []
 
     def run(self, seeds: range, jobs_count: int, kind: "type[World]") -> int:
-        """Run the seeds, print what is worth knowing, and return the exit code."""
+        """Run the seeds, print a summary, and return the exit code."""
         from jobyard import build  # noqa: PLC0415
         from sim.run import run_seeds  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
-"""One life of a server process: the yard over a disk, its door, and a small committer.
+"""One server process: the yard over a disk, its door, and a small committer.
 
 Does what the real server does around the core, in the same order of calls, one call at a time so
-that a crash can come between any two. A late sync stands for the sync thread: what is written while
-it is under way is not covered by it.
+that a crash can come between any two. A late sync stands for the sync thread: it does not cover
+what is written while it runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobyard.errors import StorageFull
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.reply_gate import Gate
-from jobyard.protocols.beanstalk.door import BeanstalkDoor, Facts
+from jobyard.protocols.beanstalk.door import BeanstalkDoor, BeanstalkFacts
 from sim.beanstalk.statistics import INSTANCE, PID
 from sim.workload import JOB_SIZE_MAX, Swarm
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from jobyard.protocols.session import Peer
     from sim.storage import VirtualDisk
 
-# Class os: what was written is synced no later than this.
+# Class os: written data is synced after at most this time.
 SYNC_INTERVAL_MS: Final = 50
-# Where little work is long, batches with more to sum than this are closed as long ones are.
+# If little work already counts as long, batches with more to sum than this are closed as long ones.
 SUMMED_AT_ONCE: Final = 700
 
 
-class FixedFacts(Facts):
-    """A machine that never changes."""
+class FixedFacts(BeanstalkFacts):
+    """Facts about a machine that never changes."""
 
     def pid(self) -> int:
         """Return a process id."""
@@ -51,7 +51,7 @@ class FixedFacts(Facts):
 
 
 class LateSync:
-    """A sync under way: what it covers, and what it will make true."""
+    """A sync in progress: what it covers, and what it will make durable."""
 
     def __init__(self, names: list[str], mark: int, batch: int, id_limit: int) -> None:
         self.names = names
@@ -71,11 +71,11 @@ class Boot:
         self.bodies = Bodies(self.journal, swarm.body_budget)
         self.yard = Yard(self.journal, self.bodies)
         if swarm.units_per_turn:
-            # Little work is long, then, and few records a long batch.
+            # Little work already counts as long then, and few records as a long batch.
             self.journal.summed_at_once = SUMMED_AT_ONCE
             self.yard.tasks.units_per_turn = swarm.units_per_turn
             self.yard.tasks.first_units = 1
-            self.yard.tasks.go_on(now_ms)
+            self.yard.tasks.proceed(now_ms)
         self.recovered = open_yard(self.yard, disk, now_ms)
         disk.restart(self.journal.durable)
         self.door = BeanstalkDoor(self.yard, FixedFacts(), JOB_SIZE_MAX, now_ms)
@@ -84,35 +84,35 @@ class Boot:
             self.compactor.slice_records = swarm.units_per_turn
         self.gate = Gate()
         self.gate.release(self.journal.durable)
-        self.stirred: list[Peer] = []
+        self.wake: list[Peer] = []
         self.late: LateSync | None = None
         self._synced_ms = now_ms
 
     def finish_tasks(self, now_ms: int) -> bool:
-        """Let long work come to its end, as turns with nothing else in them would; tell of any.
+        """Run tasks to their end, as turns without other work would; return whether there were any.
 
-        What nobody can see goes on by itself: jobs that are gone are freed a slice at a time.
+        The freeing of removed jobs, which no client can see, continues a slice at a time.
         """
         yard = self.yard
         has_any = yard.tasks.count() > len(yard.condemned)
-        while yard.tasks.go_on(now_ms) and yard.tasks.count() > len(yard.condemned):
+        while yard.tasks.proceed(now_ms) and yard.tasks.count() > len(yard.condemned):
             pass
         return has_any
 
     def is_sync_due(self, now_ms: int) -> bool:
-        """Tell whether class os owes the disk a sync."""
+        """Return whether class os must sync now."""
         journal = self.journal
         is_behind = journal.durable < journal.written
         return is_behind and now_ms - self._synced_ms >= SYNC_INTERVAL_MS
 
     def write(self) -> None:
-        """Hand everything appended to the kernel."""
+        """Write everything appended to the kernel."""
         self.journal.seal_batch()
         self.journal.write_pending()
         self.bodies.cool()
 
     def commit(self, now_ms: int, *, is_late: bool) -> None:
-        """Commit as the durability class says; a late sync is left under way."""
+        """Commit according to the durability class; a late sync is left in progress."""
         if not self.swarm.is_os:
             if self.late is not None:
                 self.finish_sync()
@@ -132,11 +132,11 @@ class Boot:
         self.release()
 
     def release(self) -> None:
-        """Let answers of class os go: what they rest on is written."""
+        """Release the answers of class os whose records are written."""
         self.gate.release(self.journal.written)
 
     def are_ids_at_risk(self) -> bool:
-        """Tell whether ids were issued past the limit that the disk knows of."""
+        """Return whether ids were issued past the limit that is on disk."""
         journal = self.journal
         return journal.ids_at_risk() and journal.durable < journal.written
 
@@ -148,13 +148,13 @@ class Boot:
         journal.mark_durable(journal.written, journal.id_limit_written())
 
     def begin_sync(self) -> None:
-        """Begin to sync what has been written so far."""
+        """Begin to sync everything written so far."""
         journal = self.journal
         names = journal.take_unsynced()
         self.late = LateSync(names, self.disk.mark(), journal.written, journal.id_limit_written())
 
     def finish_sync(self) -> None:
-        """Wait for the sync under way, then let the answers go that waited for it."""
+        """Finish the sync in progress, then release the answers that waited for it."""
         late = self.late
         if late is None:
             return
@@ -168,10 +168,10 @@ class Boot:
             self.synced()
 
     def synced(self) -> None:
-        """Note in class os that a sync is through: nobody waits for one but by asking."""
+        """Note that a sync of class os is complete, which only explicit requests wait for."""
 
     def add_spare(self) -> None:
-        """Make a spare file ahead of need, as a server does while it is idle."""
+        """Create a spare file ahead of need, as an idle server does."""
         journal = self.journal
         if journal.is_full or journal.spares_wanted() == 0:
             return
@@ -184,7 +184,7 @@ class Boot:
             journal.add_spare(name)
 
     def stop(self) -> None:
-        """Stop in good order."""
+        """Stop cleanly."""
         self.finish_sync()
         self.journal.append_clean()
         self.journal.close()

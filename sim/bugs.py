@@ -3,7 +3,7 @@
 The compiled build binds its calls early, so a bug cannot be patched into it. Most are planted into
 the sources instead: a changed copy of one module is imported in place of the real one, with all of
 the package in plain Python. The others are a World of `sim.liars` whose disk or server is wrong.
-A text that no longer occurs in the sources is an error: the bug must be planted anew.
+If a text no longer occurs in the sources, that is an error: the bug must be planted again.
 
 Imports nothing of the yard, because a bug must be planted before the yard is imported.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Change(NamedTuple):
-    """A mistake in the text of one module."""
+    """A bug in the text of one module."""
 
     module: str
     right: str
@@ -40,7 +40,7 @@ class Change(NamedTuple):
 
 
 class Bug(NamedTuple):
-    """A mistake, where it is planted, and the invariants by which it may be found."""
+    """A bug, where it is planted, and the invariants that may find it."""
 
     story: str
     found_by: frozenset[str]
@@ -50,7 +50,7 @@ class Bug(NamedTuple):
 
 _RESTART: Final = frozenset({"restart", "no job from nowhere", "order", "recovery twice"})
 _DAMAGE: Final = frozenset({"silent damage"}) | _RESTART
-# Errors that only a wrong yard lets out.
+# Exceptions that only a faulty yard raises.
 _CRASH: Final = frozenset(
     {"JournalDamaged", "AssertionError", "KeyError", "IndexError", "ValueError", "OverflowError"}
 )
@@ -58,18 +58,18 @@ _ANSWER: Final = frozenset({"answer before its record", "durable mark", "restart
 
 
 class Spoiled(SourceFileLoader):
-    """Loads a module with a mistake in it; never from or into cached byte code."""
+    """Loads a module with a bug in it; never from or into cached byte code."""
 
     def __init__(self, name: str, path: str, changes: list[Change]) -> None:
         super().__init__(name, path)
         self._changes = changes
 
     def path_stats(self, path: str) -> dict[str, float]:
-        """Say that there is nothing to cache."""
+        """Report that there is nothing to cache."""
         raise OSError(path)
 
     def get_data(self, path: str) -> bytes:
-        """Return the source with its mistakes."""
+        """Return the source with its bugs."""
         text = super().get_data(path).decode()
         for change in self._changes:
             if text.count(change.right) != 1:
@@ -80,7 +80,7 @@ class Spoiled(SourceFileLoader):
 
 
 class Planter(MetaPathFinder):
-    """Finds every module of the package as plain source, one of them spoiled."""
+    """Finds every module of the package as plain source, with the bug planted in one of them."""
 
     def __init__(self, folder: Path, changes: Sequence[Change]) -> None:
         self._folder = folder
@@ -92,7 +92,7 @@ class Planter(MetaPathFinder):
         path: Sequence[str] | None,  # noqa: ARG002  the interface is Python's
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return where a module of the package is."""
+        """Return the location of a module of the package."""
         parts = fullname.split(".")
         if parts[0] != "jobyard":
             return None
@@ -123,7 +123,7 @@ def plant(name: str | None) -> type[World]:
         bug = BUGS[name]
         world = bug.world
         if bug.changes:
-            assert "jobyard" not in sys.modules, "the yard is imported already"
+            assert "jobyard" not in sys.modules, "the yard has already been imported"
             folders = [Path(folder) for folder in sys.path]
             folder = next(each for each in folders if (each / "jobyard/__init__.py").is_file())
             sys.meta_path.insert(0, Planter(folder, bug.changes))
@@ -134,16 +134,18 @@ def plant(name: str | None) -> type[World]:
 
 BUGS: Final[dict[str, Bug]] = {
     "answer-before-sync": Bug(
-        "answers leave after the write, before the sync", _ANSWER, world="HastyWorld"
+        "answers are sent after the write, before the sync", _ANSWER, world="HastyWorld"
     ),
     "sync-retried": Bug(
-        "a failed sync is tried again and then believed",
+        "a failed sync is retried and then trusted",
         _ANSWER | _RESTART,
         world="StubbornWorld",
     ),
-    "lying-disk": Bug("the disk says it synced and did not", _ANSWER | _RESTART, world="LazyWorld"),
+    "lying-disk": Bug(
+        "the disk reports syncs it did not do", _ANSWER | _RESTART, world="LazyWorld"
+    ),
     "directory-not-synced": Bug(
-        "names of files are never made durable",
+        "file names are never made durable",
         _RESTART | {"JournalDamaged"},
         world="NamelessWorld",
     ),
@@ -153,12 +155,12 @@ BUGS: Final[dict[str, Bug]] = {
         world="WallWorld",
     ),
     "ids-not-ahead": Bug(
-        "class os issues ids that the disk knows no limit for",
+        "class os issues ids beyond the limit stored on disk",
         frozenset({"ids"}),
         world="RecklessWorld",
     ),
     "no-checksum": Bug(
-        "batches count whatever their checksum says",
+        "batches are accepted whatever their checksum is",
         _DAMAGE | _CRASH,
         (
             Change(
@@ -174,7 +176,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "long-body-unchecked": Bug(
-        "a torn tail is not looked for in bodies outside the records",
+        "a torn tail is not detected in bodies outside the records",
         _DAMAGE,
         (
             Change(
@@ -185,7 +187,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "body-unchecked": Bug(
-        "a body read back is handed out without a look at its checksum",
+        "a body read back is delivered without a check of its checksum",
         _DAMAGE,
         (
             Change(
@@ -196,7 +198,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "stale-batches": Bug(
-        "what an older use left in a recycled file is read as new",
+        "leftovers in a recycled file are read as new data",
         _DAMAGE | _CRASH,
         (
             Change(
@@ -207,7 +209,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "tail-not-cut": Bug(
-        "batches behind a gap count",
+        "batches behind a gap are accepted",
         _RESTART | _CRASH,
         (
             Change(
@@ -218,7 +220,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "page-cache-trusted": Bug(
-        "recovery does not write again what only the page cache may hold",
+        "recovery does not rewrite data that may be in the page cache only",
         _RESTART | _CRASH,
         (
             Change(
@@ -229,7 +231,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "seal-before-sync": Bug(
-        "a seal is written before what it vouches for is on disk",
+        "a seal is written before the data it covers is on disk",
         _ANSWER | _RESTART | _CRASH,
         (
             Change(
@@ -241,18 +243,18 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "token-unchecked": Bug(
-        "whoever knows the id of a reserved job may release, bury or touch it",
+        "any client that has the id of a reserved job may release, bury or touch it",
         frozenset({"reply"}),
         (
             Change(
                 "jobyard.engine.jobs.finish",
-                "if lease is None or lease.book is not book:",
+                "if lease is None or lease.lease_set is not lease_set:",
                 "if lease is None:",
             ),
         ),
     ),
     "id-reused": Bug(
-        "a restart forgets which ids were issued to jobs that are gone",
+        "a restart forgets which ids were issued to removed jobs",
         frozenset({"ids"}),
         (
             Change(
@@ -268,7 +270,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "unlinked-before-durable": Bug(
-        "a segment goes before the copies of what lived in it are on disk",
+        "a segment is removed before the copies of its live records are on disk",
         _RESTART | _CRASH,
         (
             Change(
@@ -306,7 +308,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "past-name-dropped": Bug(
-        "compaction forgets the names of queues that are gone and still told of",
+        "compaction forgets the names of removed queues that are still in the history",
         frozenset({"history"}),
         (
             Change(
@@ -317,7 +319,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "history-too-soon": Bug(
-        "history shows what is not on disk yet",
+        "history shows rows that are not on disk yet",
         frozenset({"history"}),
         (
             Change(
@@ -357,7 +359,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "delay-not-clamped": Bug(
-        "a clock that was set back makes a job wait longer than it was told to",
+        "a clock that was set back makes a job wait longer than requested",
         _RESTART,
         (
             Change(
@@ -368,13 +370,13 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "lease-lost": Bug(
-        "after one lease of a client ran out the others never do",
+        "after one lease of a client expires the others never do",
         frozenset({"counters", "waiters", "reply"}),
         (
             Change(
                 "jobyard.engine.jobs.tick",
-                "_rearm(yard, book, book.soonest_ms(), is_needed=len(leases) > 0)",
-                "_rearm(yard, book, book.soonest_ms(), is_needed=False)",
+                "_rearm(yard, lease_set, lease_set.soonest_ms(), is_needed=len(leases) > 0)",
+                "_rearm(yard, lease_set, lease_set.soonest_ms(), is_needed=False)",
             ),
         ),
     ),
@@ -412,13 +414,13 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "room-not-kept": Bug(
-        "puts may use up the room for the ends of jobs",
+        "puts may use up the room reserved for the ends of jobs",
         # A delete that finds no room is refused, which the model does not allow.
         frozenset({"StorageFull", "reply"}),
         (
             Change(
                 "jobyard.journal.batches",
-                "return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size",
+                "return self.live_bytes.jobs_count * END_ROOM + 2 * self.segment_size",
                 "return 0",
             ),
         ),
@@ -446,7 +448,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "seal-trusted": Bug(
-        "a seal that only the page cache may hold is not written again",
+        "a seal that may be in the page cache only is not written again",
         _CRASH | _RESTART,
         (
             Change(
@@ -457,7 +459,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "compaction-ends-at-damage": Bug(
-        "nothing is compacted any more once one segment cannot be read",
+        "compaction stops for good once one segment cannot be read",
         frozenset({"compaction"}),
         (
             Change(
@@ -479,7 +481,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "done-dropped-while-full": Bug(
-        "a full disk keeps no job that is done, and says nothing",
+        "a full disk silently drops done jobs",
         frozenset({"full disk"}),
         (
             Change(
@@ -490,7 +492,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "claim-pretended": Bug(
-        "a claim that is to last is given on a full disk and not noted",
+        "a durable lease is given on a full disk without a record",
         frozenset({"full disk"}),
         (
             Change(
@@ -502,7 +504,7 @@ BUGS: Final[dict[str, Bug]] = {
         ),
     ),
     "result-misplaced": Bug(
-        "compaction does not note where it wrote what jobs came to",
+        "compaction does not note where it wrote the results of jobs",
         frozenset({"result", "restart", "KeyError"}),
         (
             Change(
@@ -514,7 +516,7 @@ BUGS: Final[dict[str, Bug]] = {
         "BunWorld",
     ),
     "burials-renumbered": Bug(
-        "burials are numbered anew when they are replayed",
+        "burials are renumbered when they are replayed",
         _CRASH | _RESTART,
         (
             Change(

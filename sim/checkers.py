@@ -1,7 +1,7 @@
-"""The invariants that need a look inside: recounts, restarts, damage, and room on the disk.
+"""Invariants that need access to the internals: recounts, restarts, damage, and use of the disk.
 
-Everything here reads the yard and raises Violation; nothing here changes it. Trials that change
-something run on a copy of the disk.
+Everything here reads the yard and raises Violation; nothing here changes it. Trials that make
+changes run on a copy of the disk.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.space.live_bytes import entry_bytes, queue_bytes
-from jobyard.model.details import DAMAGED
-from jobyard.model.entry import WRITE
+from jobyard.model.details import FailureReason
+from jobyard.model.entry import EntryKind
 from jobyard.model.index.heap import Heap
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
@@ -56,13 +56,13 @@ def check_counts(yard: Yard, model: Model) -> None:
 
 
 def check_yard(yard: Yard, model: Model) -> None:
-    """Recount everything and see that every job stands where the model has it."""
+    """Recount everything and check that every job is where the model has it."""
     check_counts(yard, model)
     if list(yard.queues) != list(model.tubes):
         raise Violation("tubes", f"expected {list(model.tubes)}, the yard has {list(yard.queues)}")
     for name, queue in yard.queues.items():
         _check_queue(queue, model.tubes[name])
-    counts = {int(yard.jobs.count), int(yard.journal.ledger.jobs_count)}
+    counts = {int(yard.jobs.count), int(yard.journal.live_bytes.jobs_count)}
     if counts != {len(model.jobs)}:
         raise Violation("counters", f"{counts} jobs in the yard, {len(model.jobs)} put")
     kept = kept_bytes(yard)
@@ -75,7 +75,7 @@ def _check_queue(queue: Queue, tube: Tube) -> None:
     ready = sorted((int(job.sort_key), _id_of(job)) for job in queue.ready.items)
     delayed = sorted((_id_of(job)) for job in queue.delayed.items)
     if ready != tube.ready or delayed != sorted(number for _, number in tube.delayed):
-        raise Violation("shelves", f"{tube.name}: {ready} {delayed}, not {tube.ready}")
+        raise Violation("ready lists", f"{tube.name}: {ready} {delayed}, not {tube.ready}")
     urgent = sum(1 for rank, _ in ready if rank < URGENT)
     counts = (int(queue.urgent_count), len(queue.leased.items), int(queue.dead.live_count))
     if counts != (urgent, tube.leased_count, len(tube.buried)):
@@ -92,7 +92,7 @@ def _id_of(item: object) -> int:
 
 
 def check_heap(heap: Heap, name: str) -> None:
-    """See that a heap is one, and that all in it know their places."""
+    """Check the order of a heap, and that its items store their positions."""
     items = heap.items
     for slot, item in enumerate(items):
         above = items[(slot - 1) // 2] if slot else item
@@ -103,17 +103,17 @@ def check_heap(heap: Heap, name: str) -> None:
 def kept_bytes(yard: Yard) -> int:
     """Return how many bytes of bodies and results are in memory."""
     kept = 0
-    # Those of emptied queues count until they are freed.
+    # Bodies of emptied queues count until they are freed.
     left = [job for grave in yard.condemned.values() for job in jobs_in(grave, ALL_STATES)]
     for job in [*yard.jobs.all(), *left]:
         kept += int(job.size) if job.body is not None else 0
-        outcome = None if job.extra is None else job.extra.outcome
+        outcome = None if job.details is None else job.details.outcome
         kept += 0 if outcome is None else len(outcome.result)
     return kept
 
 
 def check_memory(bodies: Bodies, swarm: Swarm) -> None:
-    """See that bodies beyond the budget were let go once all was written."""
+    """Check that bodies beyond the budget left memory once everything was written."""
     if bodies.in_memory > swarm.body_budget:
         raise Violation("memory", f"{bodies.in_memory} body bytes, budget {swarm.body_budget}")
 
@@ -122,12 +122,17 @@ def check_memory(bodies: Bodies, swarm: Swarm) -> None:
 
 
 def describe(job: Job) -> tuple[int, ...]:
-    """Return everything about a job that outlives a restart, but for its tube and body."""
-    extra = job.extra
+    """Return everything about a job that survives a restart, except its tube and body."""
+    details = job.details
     counts = (0, 0, 0, 0)
-    if extra is not None and extra.tally is not None:
-        tally = extra.tally
-        counts = (int(tally.timeouts), int(tally.releases), int(tally.buries), int(tally.kicks))
+    if details is not None and details.counters is not None:
+        counters = details.counters
+        counts = (
+            int(counters.timeouts),
+            int(counters.releases),
+            int(counters.buries),
+            int(counters.kicks),
+        )
     fixed = (int(job.id), int(job.own_ms), int(job.created_ms), int(job.stamp), int(job.key))
     moving = (int(job.state), int(job.rank), int(job.due_ms), int(job.delay_ms))
     return (*fixed, *moving, int(job.deliveries), *counts)
@@ -145,7 +150,7 @@ def dump(yard: Yard) -> Dump:
 
 
 def _difference(found: Dump, wanted: Dump) -> str:
-    """Return what only one of the two has, bodies cut short."""
+    """Return what only one of the two has, with shortened bodies."""
 
     def only(here: Dump, there: Dump) -> list[tuple[object, ...]]:
         return [(one[0], one[1], (one[2] or b"")[:40]) for one in here if one not in there]
@@ -154,7 +159,7 @@ def _difference(found: Dump, wanted: Dump) -> str:
 
 
 class Restart:
-    """Compares a recovered yard with what the model says a restart may bring back."""
+    """Compares a recovered yard with the states that the model allows after a restart."""
 
     def __init__(self, model: Model, yard: Yard, now: int, base: int) -> None:
         self._model = model
@@ -165,7 +170,7 @@ class Restart:
         self._yard = yard
 
     def find_cut(self, floor: int) -> int:
-        """Return the newest record up to which all came back, which must be `floor` or later."""
+        """Return the newest record up to which everything came back; it must be >= `floor`."""
         model = self._model
         last = model.records.count
         recent = {job.id: job for job in model.records.recent}
@@ -219,7 +224,7 @@ class Restart:
         return any(self._is_due(memory, wall, found) for wall in memory.walls)
 
     def _is_counted(self, memory: Memory, found: Job) -> bool:
-        """Compare counts and the last delay; on a full disk some may have gone unrecorded."""
+        """Compare counts and the last delay; on a full disk some may be unrecorded."""
         counts = describe(found)[9:]
         if not self._model.records.may_skip:
             return found.delay_ms == memory.delay_ms and counts == memory.counts
@@ -247,10 +252,10 @@ class Restart:
         known = f"job {job.id} of {job.tube.name}, {len(job.body)} bytes"
         return f"{known}, came back as {seen}; had {entries}"
 
-    # -- going on from there -------------------------------------------------------------------
+    # -- continuing from there -----------------------------------------------------------------
 
     def collapse(self, cut: int) -> None:
-        """Let the model go on from what was found, which is one of the things it allowed."""
+        """Continue the model from the state that was found, one of those it allowed."""
         model = self._model
         known = {**{job.id: job for job in model.records.recent}, **model.jobs}
         self._check_burials(known, cut)
@@ -269,7 +274,7 @@ class Restart:
             job.history = [entry]
             job.ending = max(memory.ending for memory in entry.memories or ())
             if found.state == READY:
-                # Whoever copies the record of its delay from now on will say that it is over.
+                # A copy of the record of its delay, made from now on, states that it is over.
                 for memory in entry.memories or ():
                     memory.walls.add(OVER)
             self._adopt(job, found)
@@ -295,7 +300,7 @@ class Restart:
         job.reserves, job.timeouts, job.releases, job.buries, job.kicks = facts[9:]
 
     def _check_burials(self, known: dict[int, ModelJob], cut: int) -> None:
-        """See that the dead come back in the order of their burials."""
+        """Check that dead jobs come back in the order of their burials."""
         for queue in self._yard.queues.values():
             endings = []
             for outcome in queue.dead.live():
@@ -307,14 +312,14 @@ class Restart:
 
 
 def check_stamps(yard: Yard) -> None:
-    """See that places in line rise with ids, and that numbers to come are greater than all."""
+    """Check that places in line rise with ids, and that the next numbers exceed all others."""
     last = 0
     for job in yard.jobs.all():
         if job.stamp <= last or job.key >= job.queue.next_seq:
             raise Violation("order", f"job {job.id} has stamp {job.stamp} after {last}")
         last = int(job.stamp)
         if job.id >= yard.journal.next_id:
-            raise Violation("ids", f"job {job.id} lives and {yard.journal.next_id} is to be issued")
+            raise Violation("ids", f"job {job.id} exists and {yard.journal.next_id} is issued next")
 
 
 def open_copy(disk: VirtualDisk, swarm: Swarm, now_ms: int) -> Yard:
@@ -327,7 +332,7 @@ def open_copy(disk: VirtualDisk, swarm: Swarm, now_ms: int) -> Yard:
 
 
 def check_repeatable(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int) -> None:
-    """Recover a copy twice, the second time after a power cut: nothing may change."""
+    """Recover a copy twice, the second time after a power cut: the results must be equal."""
     disk = before.clone()
     wanted = dump(yard)
     for _ in range(2):
@@ -337,25 +342,25 @@ def check_repeatable(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int)
         disk.cut_power()
 
 
-# -- the journal's own books -------------------------------------------------------------------
+# -- the journal's accounting ------------------------------------------------------------------
 
 
 def check_live(yard: Yard, disk: VirtualDisk, swarm: Swarm, now_ms: int) -> None:
     """Recount by a fresh replay what compaction would have to save of each segment.
 
-    Call it only when everything appended was written.
+    Call it only when everything appended has been written.
     """
     journal = Journal(disk.clone(), swarm.segment_size, ids_ahead=swarm.is_os)
     fresh = Yard(journal, Bodies(journal, 0))
     replay_all(fresh, journal.storage(), now_ms)
     counted = {n: int(s.live) for n, s in yard.journal.segments.items()}
     for queue in yard.queues.values():
-        # A replay forgets tubes without jobs for which nothing is set; they live on here through
-        # those who use them.
+        # A replay forgets tubes without jobs and settings; here they exist as long as clients
+        # use them.
         if queue.jobs_count() == 0 and queue.segment != 0 and fresh.queues.get(queue.name) is None:
             counted[int(queue.segment)] -= int(queue_bytes(queue))
     for grave in yard.condemned.values():
-        # It has its name until the last of its jobs is freed, which a start does at once.
+        # It keeps its name until the last of its jobs is freed, which a start does at once.
         if grave.segment != 0:
             counted[int(grave.segment)] -= int(queue_bytes(grave))
     found = {n: int(s.live) for n, s in journal.segments.items()}
@@ -363,11 +368,11 @@ def check_live(yard: Yard, disk: VirtualDisk, swarm: Swarm, now_ms: int) -> None
         known = yard.queues.get(name)
         is_gone_here = known is None or known.segment == 0
         if queue.jobs_count() == 0 and queue.segment != 0 and is_gone_here:
-            # One for which something is set has its old number again, which it had lost here.
+            # A queue with settings gets its old number again, which it had lost here.
             found[int(queue.segment)] -= int(queue_bytes(queue))
     for place, entry in journal.entries.items():
         if entry.is_gone and not yard.journal.entries.has(place):
-            # Compaction knows already that nothing older is left for it to contradict.
+            # Compaction has found that no older value is left for it to override.
             found[int(entry.segment)] -= int(entry_bytes(entry))
     _pass_over_keys(yard, fresh, counted, found)
     wrong = {n: (counted[n], found.get(n)) for n in counted if counted[n] != found.get(n, 0)}
@@ -378,10 +383,10 @@ def check_live(yard: Yard, disk: VirtualDisk, swarm: Swarm, now_ms: int) -> None
 def _pass_over_keys(
     yard: Yard, fresh: Yard, counted: dict[int, int], found: dict[int, int]
 ) -> None:
-    """Count keys of writes only where both yards know them: no record says that one is gone."""
+    """Count write keys only where both yards have them: no record states that one is gone."""
     for here, there, books in ((yard, fresh, counted), (fresh, yard, found)):
         for place, entry in here.journal.entries.items():
-            if entry.kind == WRITE and not there.journal.entries.has(place):
+            if entry.kind == EntryKind.WRITE and not there.journal.entries.has(place):
                 books[int(entry.segment)] -= int(entry_bytes(entry))
         for number, log in here.log_numbers.items():
             other = there.log_numbers.get(number)
@@ -391,17 +396,17 @@ def _pass_over_keys(
 
 
 def check_room(yard: Yard, disk: VirtualDisk, swarm: Swarm) -> None:
-    """See that an idle yard takes no more of the disk than it is worth."""
+    """Check that an idle yard uses no more disk than its data needs."""
     journal = yard.journal
     live = sum(int(segment.live) for segment in journal.segments.values())
     promised = len(yard.jobs.all()) * 64 // swarm.segment_size
-    # A file for what no segment holds is as long as that until the next roll, whoever is gone.
+    # A file made for one large item keeps that length until the next roll, even if it is gone.
     unsealed = [segment for segment in journal.segments.values() if not segment.is_sealed]
     longer = sum(max(0, int(each.size) - swarm.segment_size) for each in unsealed)
     history = sum(int(each.size) for each in journal.segments.values() if each.is_history)
     most = 3 * live + (promised + 8) * swarm.segment_size + longer + history
     if disk.usage() > most:
-        story = f"{disk.usage()} bytes in {len(disk.files)} files for {live} live ones"
+        story = f"{disk.usage()} bytes in {len(disk.files)} files for {live} live bytes"
         raise Violation("disk use", story)
 
 
@@ -409,9 +414,9 @@ def check_room(yard: Yard, disk: VirtualDisk, swarm: Swarm) -> None:
 
 
 def known_ranges(disk: VirtualDisk) -> list[tuple[str, int, int]]:
-    """Return (name, start, end) of everything the disk itself says is there for good.
+    """Return (name, start, end) of everything that the disk itself states to be durable.
 
-    That is every sealed segment up to its seal, and of the others each batch that a later header
+    That is every sealed segment up to its seal, and in the others each batch that a later header
     calls durable.
     """
     found: list[tuple[str, list[tuple[int, int, int]], bool]] = []
@@ -444,7 +449,7 @@ def _batches(data: bytes, number: int) -> Iterator[tuple[int, int, bytes]]:
             return
         part2_at = at + 96 + int.from_bytes(head[4:8], "little")
         end = part2_at + int.from_bytes(head[8:16], "little")
-        # Over the sums of the records if there are any; a torn tail may have those and not these.
+        # Over the sums of the records if there are any; a torn tail may have these but not those.
         sums_size = int.from_bytes(head[84:88], "little")
         summed_at = part2_at - sums_size if sums_size else at + 96
         crc = crc32(data[summed_at:part2_at], crc32(head[:88]))
@@ -457,9 +462,9 @@ def _batches(data: bytes, number: int) -> Iterator[tuple[int, int, bytes]]:
 
 
 def check_damage(before: VirtualDisk, yard: Yard, swarm: Swarm, now_ms: int, rng: Random) -> str:
-    """Damage what is known to be on disk; a start must refuse it or show no difference.
+    """Damage data that is known to be on disk; a start must refuse it or show no difference.
 
-    Returns what came of it.
+    Return the result as text.
     """
     disk = before.clone()
     ranges = known_ranges(disk)
@@ -498,7 +503,7 @@ def damage(disk: VirtualDisk, ranges: list[tuple[str, int, int]], rng: Random) -
 
 
 def _unreadable(found: Dump, wanted: Dump) -> list[int] | None:
-    """Return the jobs whose bodies cannot be read; None if anything else is different."""
+    """Return the jobs whose bodies cannot be read; None if anything else differs."""
     if len(found) != len(wanted):
         return None
     damaged = []
@@ -511,7 +516,7 @@ def _unreadable(found: Dump, wanted: Dump) -> list[int] | None:
 
 
 def _check_set_aside(yard: Yard, number: int, now_ms: int) -> None:
-    """See that a job whose body is damaged is buried and never handed out."""
+    """Check that a job whose body is damaged is buried and never delivered."""
     job = yard.jobs.get(number)
     was_dead = job is not None and job.state == DEAD
     session = BeanstalkSession(BeanstalkDoor(yard, FixedFacts(), 0, now_ms), Peer())
@@ -519,6 +524,6 @@ def _check_set_aside(yard: Yard, number: int, now_ms: int) -> None:
     said = session.take_output()
     if said != b"INTERNAL_ERROR\r\nNOT_FOUND\r\n" or job is None or job.state != DEAD:
         raise Violation("silent damage", f"job {number}, its body unreadable: {said!r}")
-    is_told = was_dead or job.outcome().reason == DAMAGED
+    is_told = was_dead or job.outcome().reason == FailureReason.DAMAGED
     if not is_told or number not in yard.journal.damages.jobs:
-        raise Violation("silent damage", f"nobody is told that the body of job {number} is lost")
+        raise Violation("silent damage", f"the loss of the body of job {number} is not reported")

@@ -1,7 +1,7 @@
-"""What a reader of history has seen, held against what it shows later.
+"""The rows that a reader of history has seen, compared with what history shows later.
 
-A row that was seen has its number for ever, over every crash: it is there, unchanged, until the
-floor passes it, and nothing ever appears before a place that the reader has passed.
+A row that was seen keeps its number for good, across every crash: it is there, unchanged, until the
+floor passes it, and no row ever appears before a position that the reader has passed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ PAGE_ROWS: Final = 100
 
 
 class Diary:
-    """One reader, who lives as long as the disk."""
+    """One reader, which exists as long as the disk."""
 
     def __init__(self) -> None:
         self._seen: dict[int, Row] = {}
         self._cursor = 0
-        # A start may find more than was shown before, where the clock was set back; of that
-        # nothing is promised.
+        # If the clock was set back, a start may find more than was shown before; nothing is
+        # guaranteed about that.
         self._floor = 0
 
     def look(self, yard: Yard) -> int:
-        """Read what is new; return how many rows that are."""
+        """Read new rows; return how many there were."""
         if not has_history(yard):
             return 0
         before = len(self._seen)
@@ -47,7 +47,7 @@ class Diary:
                 return len(self._seen) - before
 
     def check(self, yard: Yard) -> None:
-        """Read everything again up to where the reader is."""
+        """Read everything again up to the reader's position."""
         if not has_history(yard):
             return
         found: dict[int, Row] = {}

@@ -1,4 +1,4 @@
-"""The end of a run: faults are over, so everything must drain and the disk must come free."""
+"""The end of a run: faults are over, so all jobs must drain and the disk must be freed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 COMPACTIONS_MAX: Final = 3000
-# Nothing in a run is delayed longer, nor leased longer.
+# No delay and no lease in a run is longer.
 LONGEST_DELAY_MS: Final = 61_000
 TAKEN_AT_ONCE: Final = 20
 
@@ -27,7 +27,7 @@ class Finale:
         self._world = world
 
     def play(self) -> None:
-        """Let everything come to its end."""
+        """Bring everything to its end."""
         world = self._world
         world.disk.heal()
         world.note("faults end")
@@ -46,7 +46,7 @@ class Finale:
         world.note_disk()
 
     def _settle(self) -> None:
-        """Commit everything, and let a full disk be found free again."""
+        """Commit everything, and let the server notice that the disk has room again."""
         world = self._world
         world.pass_time(FULL_RETRY_MS)
         world.boot.journal.retry_full(world.now_ms())
@@ -56,7 +56,7 @@ class Finale:
         world.close_done()
 
     def _rest(self) -> None:
-        """Let compaction come to an end, and see what is left on the disk."""
+        """Run compaction to its end, and check what is left on the disk."""
         world = self._world
         idle = 0
         for _ in range(COMPACTIONS_MAX):
@@ -65,7 +65,7 @@ class Finale:
             if idle > 3:
                 break
         else:
-            raise Violation("liveness", "compaction does not come to an end")
+            raise Violation("liveness", "compaction does not finish")
         world.check_all()
         checkers.check_room(world.boot.yard, world.disk, world.swarm)
 
@@ -74,7 +74,7 @@ class Finale:
         self._settle()
 
     def _wake(self, last: Connection) -> None:
-        """Watch every tube, open it and kick what is buried there."""
+        """Watch every tube, unpause it and kick its buried jobs."""
         for tube in list(self._world.model.tubes):
             name = tube.encode()
             last.write(b"watch %s\r\n" % name, [Command(workload.WATCH, text=tube)])
@@ -98,7 +98,7 @@ class Finale:
             raise Violation("liveness", f"{len(jobs)} jobs do not drain: {list(jobs)[:9]}")
 
     def _put(self, last: Connection) -> None:
-        """Put a last job, which must be taken in, and delete it."""
+        """Put a last job, which must be accepted, and delete it."""
         model = self._world.model
         number = model.next_id
         line = b"put 0 0 1 4\r\n"

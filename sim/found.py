@@ -1,7 +1,7 @@
-"""By which seed each planted bug was found last: the first place to look for it again.
+"""The seed that last found each planted bug: the first place to search for it again.
 
 A bug stays at its seed for as long as that run stays the same. A change of the yard or of the
-models may move it; then the search goes on from the first seed, and `--note` notes the new one.
+models may move it; then the search continues from the first seed, and `--note` stores the new one.
 """
 
 from pathlib import Path
@@ -17,13 +17,13 @@ def noted() -> dict[str, int]:
 
 
 def note(name: str, seed: int) -> None:
-    """Note the seed that found a bug."""
+    """Store the seed that found a bug."""
     seeds = {**noted(), name: seed}
     lines = [f"{one} {seeds[one]}\n" for one in sorted(seeds)]
     _FILE.write_text("".join(lines), encoding="utf-8")
 
 
 def places(name: str, seeds: range) -> list[int]:
-    """Return where to look for a bug: at its seed, then at some others."""
+    """Return the seeds to search for a bug: its own, then some others."""
     first = noted().get(name)
     return list(seeds) if first is None else [first, *seeds]

@@ -1,6 +1,6 @@
-"""Worlds in which one part outside the yard is wrong: the disk lies, or the server errs.
+"""Worlds in which one part outside the yard is wrong: the disk lies, or the server has a bug.
 
-Planted bugs of the kind that needs no change to the yard itself. Each is a World with one part
+These are planted bugs that need no change to the yard itself. Each is a World with one part
 replaced; the simulator must find every one of them.
 """
 
@@ -14,7 +14,7 @@ class HastyBoot(Boot):
     """Answers after the write, before the sync."""
 
     def write(self) -> None:
-        """Write, and let answers go at once."""
+        """Write, and release answers at once."""
         super().write()
         self.gate.release(self.journal.written)
 
@@ -26,7 +26,7 @@ class HastyWorld(World):
 
 
 class StubbornBoot(Boot):
-    """Tries a failed sync again and believes the second answer."""
+    """Retries a failed sync and trusts the second result."""
 
     def finish_sync(self) -> None:
         """Sync, and once more if that failed."""
@@ -43,10 +43,10 @@ class StubbornWorld(World):
 
 
 class LazyDisk(VirtualDisk):
-    """Says that bytes are durable when they are not."""
+    """Reports bytes as durable when they are not."""
 
     def sync_until(self, name: str, mark: int) -> None:
-        """Forget to sync, now and then."""
+        """Skip the sync, now and then."""
         if self._rng.random() < 0.9:
             super().sync_until(name, mark)
 
@@ -58,7 +58,7 @@ class LazyWorld(World):
 
 
 class NamelessDisk(VirtualDisk):
-    """Never makes a name durable by itself."""
+    """Never makes a name durable on request."""
 
     def sync_directory(self) -> None:
         """Do nothing."""
@@ -71,7 +71,7 @@ class NamelessWorld(World):
 
 
 class WallWorld(World):
-    """A server that takes the wall clock for a steady one."""
+    """A server that uses the wall clock as its steady clock."""
 
     def now_ms(self) -> int:
         """Return the wall clock."""
@@ -82,11 +82,11 @@ class RecklessBoot(Boot):
     """Releases answers of class os before its ids are safe."""
 
     def are_ids_at_risk(self) -> bool:
-        """See no risk."""
+        """Report no risk."""
         return False
 
 
 class RecklessWorld(World):
-    """A server that lets ids be issued twice."""
+    """A server that may issue ids twice."""
 
     boot_kind = RecklessBoot

@@ -1,9 +1,9 @@
-"""Trials on a copy of the disk: starts and repairs that are interrupted in a row, and bad sectors.
+"""Trials on a copy of the disk: repeatedly interrupted starts and repairs, and bad sectors.
 
-Nothing of them is part of the run, and they draw from a generator of their own. The copy is what a
-start found. Interrupted starts must end in the same yard as one that was not; damage of one place
-must be refused or cost bodies; and a repair, however often it is cut short, must lead to a start
-with all jobs but those that were hit.
+They are not part of the run, and use a separate random generator. The copy is the disk that a
+start found. Interrupted starts must end in the same yard as an uninterrupted one; damage in one
+place must be refused or cost only bodies; and a repair, however often it is interrupted, must lead
+to a start with all jobs except those that were hit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sim.storage import VirtualDisk
     from sim.workload import Swarm
 
-# A yard as plain values, the body of a job third in each.
+# A yard as plain values; the third of each job is its body.
 Dump = Sequence[tuple[object, ...]]
 STARTS_MAX: Final = 4
 CALLS_MAX: Final = 45
@@ -35,14 +35,14 @@ REPAIR_CALLS_MAX: Final = 90
 FLIP: Final = "flip"
 NOISE: Final = "noise"
 UNREADABLE: Final = "unreadable"
-# A repair that was cut short may have replaced a file and not come to tell what that cost.
+# An interrupted repair may have replaced a file without reporting what that cost.
 UNTOLD: Final = "(cut short)\n"
 OLDER: Final = re.compile(r"^\d+ jobs? may have an older body: (.*)$", re.MULTILINE)
 OLDER_MAX: Final = re.compile(r"^up to (\d+) jobs may have an older body", re.MULTILINE)
 
 
 class Trial:
-    """One copy of a disk on which a start was made, and what a whole start finds on it."""
+    """One copy of a disk on which a start was made, and what an uninterrupted start finds on it."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class Trial:
         return checkers.open_copy(disk, self._swarm, self._now_ms)
 
     def interrupt_starts(self) -> str:
-        """Start again and again, each time cut short by a kill; the last must find the same."""
+        """Start again and again, each time interrupted by a kill; the last must find the same."""
         disk = self._before.clone(self._rng)
         if self._rng.random() < 0.5:
-            # As a process leaves it that ends at a roll: the next segment is begun and empty.
+            # As left by a process that ends at a roll: the next segment is begun and empty.
             self._open(disk).journal.open_segment(HOT, self._swarm.segment_size)
         whole = disk.clone(self._rng)
         wanted = self._dump(self._open(whole))
@@ -73,7 +73,7 @@ class Trial:
         for _ in range(1 + int(self._rng.random() * STARTS_MAX)):
             disk.stop_in = int(self._rng.random() * CALLS_MAX)
             if self._rng.random() < 0.5:
-                # Near its end a start has begun a segment of its own.
+                # Near its end a start has begun a new segment.
                 disk.stop_in = max(0, calls_count - disk.stop_in // 3)
             try:
                 self._open(disk)
@@ -120,7 +120,7 @@ class Trial:
         disk.files[name].durable = bytearray(view)
 
     def _check_start(self, disk: VirtualDisk, wanted: Dump, story: str) -> None:
-        """See that a start on damage is refused, or finds all but some bodies."""
+        """Check that a start on damage is refused, or finds everything except some bodies."""
         try:
             found = self._dump(self._open(disk))
         except JournalDamaged:
@@ -131,14 +131,14 @@ class Trial:
             raise Violation("silent damage", story)
 
     def _repair(self, disk: VirtualDisk, story: str) -> str:
-        """Repair, cut short some times by a kill or a power cut; return what was said."""
+        """Repair, interrupted several times by a kill or a power cut; return the messages."""
         text = ""
         whole = disk.clone(self._rng)
         self._run_repair(whole, story)
         for _ in range(int(self._rng.random() * 4)):
             disk.stop_in = int(self._rng.random() * REPAIR_CALLS_MAX)
             if whole.renames_at and self._rng.random() < 0.5:
-                # Before or after a rename, where the directory is as no whole repair leaves it.
+                # Before or after a rename, in a state of the directory no finished repair leaves.
                 disk.stop_in = self._rng.choice(whole.renames_at) - int(self._rng.random() * 2)
             try:
                 text += self._run_repair(disk, story)
@@ -151,7 +151,7 @@ class Trial:
         return text + self._run_repair(disk, story)
 
     def _check_bodies(self, changed: list[tuple[object, object]], text: str, story: str) -> None:
-        """See that a job whose new body was hit has an older one, and that this is told."""
+        """Check that a job whose new body was hit has an older one, and that this is reported."""
         ids = {each for line in OLDER.findall(text) for each in line.split(", ")}
         untold = [job for job, _ in changed if str(job) not in ids]
         told_max = sum(int(number) for number in OLDER_MAX.findall(text))
@@ -169,12 +169,12 @@ class Trial:
         except StorageFailed as error:
             raise Violation("repair", f"{story} ends a repair: {error}") from error
         if not is_repaired:
-            raise Violation("repair", f"{story} is not repaired: {out.getvalue()}")
+            raise Violation("repair", f"{story} was not repaired: {out.getvalue()}")
         return out.getvalue()
 
 
 def _is_same(found: Dump, wanted: Dump) -> bool:
-    """Tell whether nothing but bodies, which cannot be read, is different."""
+    """Return whether nothing but unreadable bodies differs."""
     if len(found) != len(wanted):
         return False
     return all(

@@ -1,4 +1,4 @@
-"""Mistakes in starts, reads and repairs: a story, the invariants that find it, and its text."""
+"""Planted bugs in starts, reads and repairs: a story, the invariants that find it, and its text."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ Spoiled = tuple[str, frozenset[str], tuple[tuple[str, str, str], ...], str]
 
 MENDING_BUGS: Final[dict[str, Spoiled]] = {
     "begun-taken-for-sealed": (
-        "a segment that was only begun is expected to be sealed behind newer ones",
+        "a segment that was only begun is expected to be sealed because newer ones exist",
         frozenset({"JournalDamaged"}),
         (
             (
@@ -42,7 +42,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         "World",
     ),
     "aside-forgotten": (
-        "a repair that was cut short between its renames reads nothing the next time",
+        "a repair that was interrupted between its renames reads nothing the next time",
         _REPAIR,
         (
             (
@@ -54,7 +54,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         "World",
     ),
     "read-error-ends-all": (
-        "a body that the disk cannot read ends the server",
+        "a body that the disk cannot read stops the server",
         frozenset({"read error"}),
         (
             (
@@ -69,7 +69,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         "World",
     ),
     "read-error-at-start": (
-        "a batch that the disk cannot read is an error of the disk, not damage at a place",
+        "a batch that the disk cannot read is a disk error instead of damage at a place",
         frozenset({"read error", "repair"}),
         (
             (
@@ -88,7 +88,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         "World",
     ),
     "sums-unchecked": (
-        "records are not held against the sums behind them",
+        "records are not compared with their checksums",
         _REPAIR | {"AssertionError", "KeyError", "IndexError", "ValueError", "OverflowError"},
         (
             (
@@ -112,7 +112,7 @@ MENDING_BUGS: Final[dict[str, Spoiled]] = {
         "World",
     ),
     "options-not-filled": (
-        "a repair has nothing for jobs whose policy is lost",
+        "a repair does not restore jobs whose policy is lost",
         _REPAIR,
         (
             (

@@ -1,9 +1,9 @@
-"""Connections of clients: bytes on their way to a session, answers on their way back.
+"""Client connections: bytes in transit to a session, answers in transit back.
 
-`Line` is what those of most protocols share. With beanstalk, bytes arrive in pieces cut anywhere; a
-`Connection` knows where each command ends in the stream, so the model can be told what has arrived,
-and not what any of it means. Answers are compared when the session writes them and again when they
-are delivered: nothing may be lost, changed or reordered between the two.
+`Line` is what the connections of most protocols share. With beanstalk, bytes arrive in pieces cut
+anywhere; a `Connection` stores where each command ends in the stream, so that the model gets the
+commands that have arrived, but not what they mean. Answers are compared when the session writes
+them and again when they are delivered: nothing may be lost, changed or reordered between the two.
 """
 
 from collections import deque
@@ -17,24 +17,24 @@ from sim.boot import Boot
 from sim.state import Client, Violation
 from sim.workload import Command
 
-# What an answer rests on.
+# What an answer depends on: the records or the batch it waits for.
 Basis = TypeVar("Basis")
 
 
 class Ear(Peer):
-    """Hears that a session has something to say."""
+    """Notes that a session has something to send."""
 
-    def __init__(self, stirred: list[Peer]) -> None:
-        self._stirred = stirred
+    def __init__(self, wake: list[Peer]) -> None:
+        self._stirred = wake
 
-    def stirred(self) -> None:
-        """Remember it; sessions are called from outside, never from within another."""
+    def wake(self) -> None:
+        """Note the session; sessions are called from outside, never from within another."""
         if self not in self._stirred:
             self._stirred.append(self)
 
 
 class Mouth(Sink):
-    """Where answers leave the server."""
+    """Receives the answers that leave the server."""
 
     def __init__(self, say: Callable[[bytes], None]) -> None:
         self._say = say
@@ -45,24 +45,24 @@ class Mouth(Sink):
 
 
 class Line(Generic[Basis]):
-    """A session, and answers that were compared on their way from it to the client."""
+    """A session, and checked answers in transit from it to the client."""
 
     def __init__(
         self, boot: Boot, entrance: Entrance, number: int, delivered: Callable[[Basis], None]
     ) -> None:
         self.number = number
-        self.ear = Ear(boot.stirred)
+        self.ear = Ear(boot.wake)
         self.session = entrance.enter(self.ear)
         self.outbox = Outbox(boot.gate, Mouth(self._deliver))
         self._delivered = delivered
         self._held = bytearray()
         self._received_size = 0
         self._said_size = 0
-        # (size of all answers up to this one, what it rests on).
+        # (size of all answers up to this one, what it depends on).
         self._bases: list[tuple[int, Basis]] = []
 
     def hand(self, data: bytes, basis: Basis) -> None:
-        """Give a checked answer to the gate."""
+        """Pass a checked answer to the gate."""
         self._held += data
         self._said_size += len(data)
         self._bases.append((self._said_size, basis))
@@ -80,7 +80,7 @@ class Line(Generic[Basis]):
             self._delivered(self._bases.pop(0)[1])
 
     def close(self, now_ms: int) -> None:
-        """End the connection; answers not delivered are lost."""
+        """Close the connection; undelivered answers are lost."""
         self.outbox.discard()
         self._held.clear()
         self.session.closed(now_ms)
@@ -93,7 +93,7 @@ class Connection:
         self, boot: Boot, client: Client, delivered: Callable[["Connection"], None]
     ) -> None:
         self.client = client
-        self.ear = Ear(boot.stirred)
+        self.ear = Ear(boot.wake)
         self.session = BeanstalkSession(boot.door, self.ear)
         self._outbox = Outbox(boot.gate, Mouth(self._deliver))
         self._delivered = delivered
@@ -101,7 +101,7 @@ class Connection:
         self._ends: deque[tuple[int, Command]] = deque()
         self._sent_size = 0
         self._written_size = 0
-        # Answers checked, not yet handed to the gate; answers handed, not yet delivered.
+        # Answers checked but not passed to the gate; answers passed but not delivered.
         self._fresh = b""
         self._held = bytearray()
         self.received_size = 0
@@ -119,7 +119,7 @@ class Connection:
         self._ends.append((self._written_size, commands[-1]))
 
     def send(self, size: int) -> bytes:
-        """Take the next bytes off the line and tell the model which commands they complete."""
+        """Take the next bytes off the line and pass the commands they complete to the model."""
         data = bytes(self.unsent[:size])
         del self.unsent[:size]
         self._sent_size += len(data)
@@ -130,13 +130,13 @@ class Connection:
     # -- towards the client --------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Take what the session wrote, to be checked."""
+        """Take what the session wrote, for checking."""
         data = self.session.take_output()
         self._fresh += data
         self.client.observed += data
 
     def hand(self) -> None:
-        """Give checked answers to the gate."""
+        """Pass checked answers to the gate."""
         if self.client.observed:
             got = self.client.observed[:80]
             raise Violation("reply", f"client {self.client.number}: unexpected {got!r}")
@@ -155,11 +155,11 @@ class Connection:
         self._delivered(self)
 
     def is_done(self) -> bool:
-        """Tell whether the server should close: the session ended and all was delivered."""
+        """Return whether the server should close: the session ended and all was delivered."""
         return self.session.is_finished and not self._held and not self._fresh
 
     def close(self, now_ms: int) -> None:
-        """End the connection; answers not delivered are lost."""
+        """Close the connection; undelivered answers are lost."""
         self.is_closed = True
         self._outbox.discard()
         self._held.clear()

@@ -1,7 +1,7 @@
-"""What the yard has promised: how far back a restart may go, and what an answer rests on.
+"""What the yard guarantees: how far back a restart may go, and which records an answer depends on.
 
-Kept from outside, from what was delivered and from what the disk itself shows; the journal's own
-marks are held against the disk before they are believed.
+Tracked from outside, by what was delivered and by what the disk itself shows; the journal's own
+marks are checked against the disk before they are used.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ class Promises:
         self._is_os = is_os
         self.written = 0
         self.synced = 0
-        # The greatest id that any client was told of.
+        # The greatest id that was disclosed to any client.
         self.disclosed_max = 0
         # (last record, the batch it is in or an earlier one).
         self._batches: deque[tuple[int, int]] = deque()
@@ -27,7 +27,7 @@ class Promises:
         self._writes: deque[tuple[int, int]] = deque()
 
     def restart(self, count: int) -> None:
-        """Begin a new life: what was recovered stays."""
+        """Begin a new process: what was recovered stays."""
         self.written = self.synced = count
         self._batches.clear()
         self._writes.clear()
@@ -42,14 +42,14 @@ class Promises:
         self._writes.append((batch, count))
 
     def note_durable(self, batch: int) -> None:
-        """Hold the journal to its word: what it calls durable is, and stays."""
+        """Check that what the journal calls durable is durable."""
         if not self._disk.is_safe(batch):
             raise Violation("durable mark", f"batch {batch} or one before it is not on disk")
         while self._writes and self._writes[0][0] <= batch:
             self.synced = max(self.synced, self._writes.popleft()[1])
 
     def on_delivered(self, connection: Connection) -> None:
-        """Check that answers that reach their client rest on what is safe by now."""
+        """Check that delivered answers depend only on safe records."""
         promises = connection.client.promises
         while promises and promises[0][0] <= connection.received_size:
             _, record, disclosed = promises.pop(0)
@@ -61,7 +61,7 @@ class Promises:
                     self.synced = max(self.synced, record)
 
     def _check_safe(self, record: int) -> None:
-        """Look on the disk itself for the batch of a record that an answer rests on."""
+        """Check on the disk itself that the batch of a record is safe."""
         while self._batches[0][0] < record:
             self._batches.popleft()
         batch = self._batches[0][1]

@@ -1,6 +1,6 @@
-"""Runs seeds, one by one or many on several cores, and tells what came of each.
+"""Runs seeds, one by one or many on several cores, and reports the result of each.
 
-A seed that breaks an invariant, trips an assert or lets an error out that nobody should see is a
+A seed that breaks an invariant, trips an assert or lets an unexpected exception escape is a
 failure with a story: the invariant, the last lines of the trace, and where in the code it was.
 """
 
@@ -22,7 +22,7 @@ from sim.world import World
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# Everything a mistake of ours can look like. StorageFailed and a stop are part of a run.
+# Every form our own bugs can take. StorageFailed and a stop are part of a run.
 WRONG: Final = (
     Violation,
     AssertionError,
@@ -37,7 +37,7 @@ WRONG: Final = (
 )
 SEEDS_AT_ONCE: Final = 20
 BUNQUEUE_EVERY: Final = 4
-# Chosen so that the seeds kept so far mean what they meant.
+# Chosen so that existing seeds keep their meaning.
 TOPICS_EVERY: Final = 7
 TOPICS_FIRST: Final = 4
 GLIDE_EVERY: Final = 9
@@ -48,7 +48,7 @@ STORY_LINES_MAX: Final = 25
 
 
 class Outcome:
-    """What came of one seed; `invariant` is empty when all was well."""
+    """The result of one seed; `invariant` is empty if it passed."""
 
     def __init__(self, seed: int, world: World) -> None:
         self.seed = seed
@@ -98,7 +98,7 @@ def _run_some(seeds: list[int], kind: type[World]) -> list[Outcome]:
 def run_seeds(
     seeds: Iterable[int], jobs_count: int = 1, kind: type[World] = World
 ) -> Iterator[Outcome]:
-    """Run many seeds, in their order, on as many cores as asked for."""
+    """Run many seeds, in order, on this many cores."""
     if jobs_count == 1:
         for seed in seeds:
             yield run_seed(seed, kind)
@@ -113,7 +113,7 @@ def run_seeds(
 def find_failure(
     seeds: Iterable[int], kind: type[World] = World, invariants: tuple[str, ...] = ("",)
 ) -> Outcome | None:
-    """Return the first failure among some seeds that broke one of some invariants."""
+    """Return the first failure among some seeds that broke one of these invariants."""
     for outcome in run_seeds(seeds, kind=kind):
         if outcome.invariant and outcome.invariant.startswith(invariants):
             return outcome

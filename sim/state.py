@@ -1,6 +1,6 @@
 """The nouns of the model: jobs, tubes, connections, and what a restart may bring back of a job.
 
-No behaviour but the bookkeeping of each by itself; what commands do to them is in `model`.
+No behaviour except the accounting of each object; the effects of commands are in `model`.
 """
 
 from typing import Final
@@ -9,12 +9,12 @@ from sim.beanstalk.memory import READY, Entry
 from sim.workload import Command
 
 FOREVER: Final = 1 << 61
-# A statistic that is the yard's own business.
+# A statistic whose value only the yard can know.
 UNKNOWN: Final = "?"
 
 
 class Violation(Exception):
-    """The yard did what it must not; the first word names the invariant."""
+    """The yard broke an invariant, which the first argument names."""
 
     def __init__(self, invariant: str, story: str) -> None:
         super().__init__(f"{invariant}: {story}")
@@ -70,7 +70,7 @@ class Tube:
 
 
 class Client:
-    """One connection: what it did, what it waits for, what the yard said and nobody checked yet."""
+    """One connection: what it did, what it waits for, and answers that are not checked yet."""
 
     def __init__(self, number: int, default: Tube) -> None:
         self.number = number
@@ -103,7 +103,7 @@ class Client:
         self.promises.append((self.said_size, awaited, disclosed))
 
     def say_facts(self, facts: dict[str, str], awaited: int) -> None:
-        """Check an answer of lines `key: value`; what only the yard can know is not compared."""
+        """Check an answer of `key: value` lines; values that only the yard can know are skipped."""
         head, _, rest = self.observed.partition(b"\r\n")
         size = int(head[3:]) if head.startswith(b"OK ") and head[3:].isdigit() else -1
         text = rest[:size]
@@ -115,7 +115,7 @@ class Client:
         if told != known:
             wrong = [key for key in known | told if told.get(key) != known.get(key)]
             story = {key: (known.get(key), told.get(key)) for key in wrong}
-            raise Violation("counters", f"client {self.number}: (expected, told) {story}")
+            raise Violation("counters", f"client {self.number}: (expected, found) {story}")
         self.say(head + b"\r\n" + text + b"\r\n", awaited)
 
     def soonest(self) -> int:

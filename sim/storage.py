@@ -1,12 +1,12 @@
-"""A disk in memory that forgets what it may forget and fails when it is told to.
+"""A disk in memory that loses everything it may lose and fails on request.
 
 Every file has what a process sees (`view`), what a power cut leaves (`durable`) and the writes
-between the two. POSIX at its least: only `sync` makes bytes durable and only `sync_directory` makes
-names durable; whatever else survives a crash is up to the seed. What was durable stays as it was:
-a torn sector damages only bytes that were being written.
+between the two. It gives the minimum that POSIX guarantees: only `sync` makes bytes durable and
+only `sync_directory` makes names durable; whatever else survives a crash is up to the seed. Durable
+data stays unchanged: a torn sector damages only bytes that were being written.
 
-Knows the head of a journal batch, and nothing else of the journal: enough to tell, independently of
-the journal's own marks, whether a batch is safe.
+Knows the head of a journal batch, and nothing else of the journal: enough to decide, independently
+of the journal's own marks, whether a batch is safe.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ NEVER: Final = 1 << 60
 
 
 class Stopped(Exception):
-    """The process or the machine ends here, in the middle of what it was doing."""
+    """The process or the machine ends here, in the middle of an operation."""
 
 
 class File:
@@ -48,12 +48,12 @@ class File:
         return copy
 
     def has_bad(self, offset: int, size: int) -> bool:
-        """Tell whether some bytes cannot be read."""
+        """Return whether some of these bytes cannot be read."""
         stop = min(offset + size, len(self.view))
         return any(offset < (one + 1) * SECTOR and one * SECTOR < stop for one in self.bad)
 
     def settle(self, mark: int = NEVER) -> None:
-        """Make everything durable that was written before `mark`."""
+        """Make everything written before `mark` durable."""
         pending = self.pending
         while pending and pending[0][0] < mark:
             _, offset, data = pending.pop(0)
@@ -84,7 +84,7 @@ class File:
             _apply(self.durable, offset, data[: int(rng.random() * len(data))])
 
     def _keep_sectors(self, rng: Random) -> None:
-        """Let each sector of each write arrive, fail to, or arrive as something else."""
+        """Keep each sector of each write, lose it, or replace it by something else."""
         for _, offset, data in self.pending:
             if data is None:
                 if rng.random() < 0.5:
@@ -99,7 +99,7 @@ class File:
     def _keep_sector(self, rng: Random, offset: int, data: bytes) -> None:
         old = self.durable[offset : offset + len(data)]
         fate = rng.random()
-        # Bytes written again as they were are safe whatever becomes of the write.
+        # Bytes rewritten with the same content are safe whatever happens to the write.
         if fate < 0.4 or old == data:
             return
         if fate >= 0.7:
@@ -115,14 +115,14 @@ def _apply(content: bytearray, offset: int, data: bytes | None) -> None:
     if data is None:
         del content[offset:]
         return
-    # A file that was cut short grows by what is written behind its end.
+    # A truncated file grows by what is written behind its end.
     if offset > len(content):
         content.extend(bytes(offset - len(content)))
     content[offset : offset + len(data)] = data
 
 
 class DirectoryChange:
-    """A name that came, went or was replaced; `new` is the other name of a rename."""
+    """A name that was added, removed or replaced; `new` is the other name of a rename."""
 
     __slots__ = ("file", "name", "new")
 
@@ -146,21 +146,21 @@ class VirtualDisk(Storage):
         self.fail_sync_in = NEVER
         self.fail_write_in = NEVER
         self.fail_read_in = NEVER
-        # Which calls were renames, where nothing was to stop at one.
+        # Which calls were renames, recorded in a run without a stop.
         self.renames_at: list[int] = []
         self.budget = UNLIMITED
         self.sync_ms = 0
-        # What the world reads off.
+        # Values that the world reads.
         self.owed_ms = 0
         self.refusals_count = 0
         self.failed_reads_count = 0
         self.written_batch = 0
         self._order = 0
-        # Batches not synced yet, or never again: when they were written and where.
+        # Batches that are not synced yet, or never will be: when they were written and where.
         self._unsafe: dict[int, tuple[int, File | None]] = {}
 
     def clone(self, rng: Random | None = None) -> "VirtualDisk":
-        """Return a copy of what is here, without faults, for a trial that changes nothing."""
+        """Return a copy without faults, for a trial that must not change the original."""
         copy = VirtualDisk(rng or self._rng, _ignore)
         twins: dict[int, File] = {}
         for names, others in (
@@ -181,7 +181,7 @@ class VirtualDisk(Storage):
         return copy
 
     def disarm(self) -> None:
-        """Let no call stop or fail."""
+        """Disarm all calls that would stop or fail."""
         self.stop_in = self.fail_sync_in = self.fail_write_in = self.fail_read_in = NEVER
 
     def heal(self) -> None:
@@ -195,7 +195,7 @@ class VirtualDisk(Storage):
         return sum(len(file.view) for file in self.files.values())
 
     def is_safe(self, batch: int) -> bool:
-        """Tell whether every batch up to this number was written and synced without an error."""
+        """Return whether every batch up to this number was written and synced without an error."""
         return batch <= self.written_batch and all(number > batch for number in self._unsafe)
 
     # -- the end of a process ------------------------------------------------------------------
@@ -206,12 +206,12 @@ class VirtualDisk(Storage):
         self.written_batch = batch
 
     def cut_power(self) -> None:
-        """Lose what the seed wants to lose of everything that was not synced."""
+        """Lose what the seed chooses of everything that was not synced."""
         names = dict(self._durable_names)
         stuck: set[int | str] = set()
         odds = self._rng.choice((0.0, 0.5, 1.0))
         for change in self._changes:
-            # A change needs those before it that concern the same file or name.
+            # A change needs earlier ones that concern the same file or name.
             touched: set[int | str] = {id(change.file), change.name, change.new}
             touched.discard("")
             if touched & stuck or self._rng.random() >= odds:
@@ -278,7 +278,7 @@ class VirtualDisk(Storage):
         self._record("", name, File(size))
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        """Write into the page cache; the moment of a stop or failure may be in the middle."""
+        """Write into the page cache; a stop or failure may come in the middle."""
         file = self.files[name]
         assert 0 <= offset <= len(file.view), f"write past the end of {name}"
         self.stop_in -= 1
@@ -300,21 +300,21 @@ class VirtualDisk(Storage):
     def _put(self, file: File, offset: int, data: bytes | None) -> None:
         _apply(file.view, offset, data)
         if file.bad and data:
-            # A disk puts another sector in the place of a bad one that is written.
+            # A disk replaces a bad sector when it is written.
             file.bad -= set(range(offset // SECTOR, (offset + len(data) - 1) // SECTOR + 1))
         file.pending.append((self._order, offset, data))
         self._order += 1
 
     def mark(self) -> int:
-        """Return a mark between the writes so far and those to come."""
+        """Return a mark between the writes so far and later ones."""
         return self._order
 
     def sync(self, name: str) -> None:
-        """Make the bytes of a file durable, or fail and keep only the look of them."""
+        """Make the bytes of a file durable, or fail and keep them in the view only."""
         self.sync_until(name, self._order)
 
     def sync_until(self, name: str, mark: int) -> None:
-        """End a sync that was begun at `mark`: what was written since is not covered by it."""
+        """End a sync that began at `mark`: it does not cover later writes."""
         self._call()
         self.owed_ms += self.sync_ms
         file = self.files[name]
@@ -340,12 +340,12 @@ class VirtualDisk(Storage):
                 self._unsafe[number] = (NEVER, None)
 
     def truncate(self, name: str, size: int) -> None:
-        """Cut a file."""
+        """Truncate a file."""
         self._call()
         self._put(self.files[name], size, None)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name."""
+        """Rename a file."""
         self._call()
         self.renames_at.append(NEVER - self.stop_in)
         assert new not in self.files, f"{new} exists"

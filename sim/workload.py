@@ -1,9 +1,9 @@
-"""What a run is made of: the swarm's choices for one seed, and the commands clients send.
+"""The contents of a run: the swarm's choices for one seed, and the commands clients send.
 
 Every seed draws its own limits, kinds of operation, kinds of fault and weights, so that runs differ
 in kind and not only in order. A command is written once, as the bytes a client sends and as the
-meaning the model gives them; nothing here knows what the answer should be, except for commands that
-are wrong whatever the state.
+meaning for the model; nothing here knows the expected answer, except for commands that are wrong in
+every state.
 """
 
 from random import Random
@@ -39,7 +39,7 @@ QUIT: Final = 25
 WRONG: Final = 26
 TOO_BIG_LINE: Final = 27
 
-# Which counter of `stats` a command raises, once its line is here.
+# Which counter of `stats` a command increments, once its line has arrived.
 COUNTED: Final = {
     PUT_LINE: "put",
     TOO_BIG_LINE: "put",
@@ -68,7 +68,7 @@ COUNTED: Final = {
 
 JOB_SIZE_MAX: Final = 20_000
 _FILLER: Final = bytes(33 + i % 90 for i in range(JOB_SIZE_MAX + 512))
-# Either side of INLINE_BODY_MAX, where the body changes its place in a batch.
+# Sizes on both sides of INLINE_BODY_MAX, where the body changes its place in a batch.
 _EDGE_SIZES: Final = (4095, 4096, 4097, JOB_SIZE_MAX)
 
 _WRONG: Final = (
@@ -127,21 +127,21 @@ class Swarm:
         self.commands = _weigh(rng, _COMMANDS)
         self.faults = {name for name, odds in _FAULTS if rng.random() < odds}
         if "full" in self.faults:
-            # Less than this would not hold what clients do while one compaction runs.
+            # Less would not hold what clients do while one compaction runs.
             self.segment_size = max(self.segment_size, 16384)
-        # How eager each part of the world is.
+        # How active each part of the world is.
         self.commit_odds = pick((0.1, 0.3, 0.6))
         self.is_sync_late = rng.random() < 0.3
         self.compaction_odds = pick((0.05, 0.3, 0.8))
         self.cut_odds = pick((0.0, 0.2, 0.7))
         self.crash_odds = pick((0.005, 0.015, 0.04))
         self.leap_odds = pick((0.02, 0.1))
-        # Drawn beside the others, so that older seeds still tell their stories.
+        # Drawn from a separate generator, so that older seeds keep their runs.
         beside = Random()
         beside.setstate(rng.getstate())
         self.events_bytes = self.segment_size * beside.choice((0, 0, 0, 0, 0, 1, 4, 1000))
         self.events_ms = beside.choice((100, 20_000, 3_600_000))
-        # What a turn has for long work; 0 for as much as ever is needed.
+        # Units a turn has for long work; 0 for no limit.
         self.units_per_turn = beside.choice((0, 0, 12))
 
     def describe(self) -> str:
@@ -200,7 +200,7 @@ _COMMANDS: Final = (
 
 
 def _weigh(rng: Random, table: tuple[tuple[int, float], ...]) -> tuple[list[int], list[float]]:
-    """Leave some kinds out and stress others; what makes jobs come and go always stays."""
+    """Drop some kinds and stress others; kinds that put and remove jobs always stay."""
     kinds: list[int] = []
     totals: list[float] = []
     total = 0.0
@@ -308,7 +308,7 @@ class Author:
                 # Two of the last kind do not quite fit into one segment.
                 half = swarm.segment_size // 2 - int(rng.random() * 400)
                 size = min(rng.choice((*_EDGE_SIZES, half)), JOB_SIZE_MAX)
-        # No two bodies are alike unless they are shorter than their own number.
+        # All bodies differ unless they are shorter than their own number.
         start = self._bodies_count % 512
         return (b"%d:" % self._bodies_count + _FILLER[start : start + size])[:size]
 

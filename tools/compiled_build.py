@@ -4,13 +4,13 @@
     python -m tools.compiled_build --require   the same, but a machine that cannot compile fails
     python -m tools.compiled_build --check     build nothing; exit 1 unless it is fresh
 
-The copy is judged by the contents of what it was made from, never by dates, and it is put in
-place whole: who starts from it sees the old build or the new one. `build/stage`, `build/c` and
-`build/objects` are where setup.py works, kept so that what is unchanged is not compiled again. A
-second working copy, or a fresh one, finds them in the user's cache (JOBYARD_OBJECT_CACHE). A
-virtual environment that runs this learns to prefer the compiled copy to the sources (a `.pth`
+The contents of the sources decide whether the copy is fresh, never dates. It is put in place
+whole: a process that starts sees the old build or the new one. setup.py works in `build/stage`,
+`build/c` and `build/objects`, which are kept so that unchanged modules are not compiled again. A
+second working copy, or a fresh one, finds objects in the user's cache (JOBYARD_OBJECT_CACHE). A
+virtual environment that runs this prefers the compiled copy to the sources from then on (a `.pth`
 file); tests choose for themselves in conftest.py. Where nothing can be compiled there is no copy,
-and setup.py has said so in one line.
+and setup.py has printed one line about it.
 """
 
 import argparse
@@ -29,12 +29,12 @@ from typing import Final
 from jobyard.build import kind
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-# Sorts before the editable install's own file, and the first folder on the path wins.
+# Sorts before the file of the editable install, and the first folder on the path wins.
 PATH_FILE: Final = "__compiled__.jobyard.pth"
 
 
 def digest(folder: Path, paths: Iterable[Path], *facts: str) -> str:
-    """One number for the names and contents of files, and for whatever else matters."""
+    """Return one digest of the names and contents of files, and of other facts."""
     total = hashlib.sha256()
     for path in sorted(paths):
         content = path.read_bytes()
@@ -46,7 +46,7 @@ def digest(folder: Path, paths: Iterable[Path], *facts: str) -> str:
 
 
 def object_cache() -> str:
-    """Return where objects are kept for all working copies of one user."""
+    """Return the folder of objects for all working copies of one user."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     return str(Path(home, "jobyard", "objects"))
 
@@ -61,25 +61,25 @@ class CompiledCopy:
         self.place = self.work / "compiled"
 
     def recipe(self) -> str:
-        """What turns sources into extensions: a change here makes every old object worthless."""
+        """Return a digest of everything but the sources; old objects are useless if it changes."""
         versions = [importlib.metadata.version(name) for name in ("mypy", "librt", "setuptools")]
         files = [self.root / "setup.py", self.root / "pyproject.toml"]
         return digest(self.root, files, sys.version, os.environ.get("CC", ""), *versions)
 
     def fingerprint(self) -> str:
-        """All that a copy made now would be made from."""
+        """Return a digest of everything that a copy made now would depend on."""
         return f"{self.recipe()} {digest(self.sources, self.sources.rglob('*.py'))}\n"
 
     def is_fresh(self) -> bool:
-        """Say whether the copy was made from the sources as they are now."""
+        """Return whether the copy was made from the current sources."""
         mark = self.place / "fingerprint"
         return mark.is_file() and mark.read_text() == self.fingerprint()
 
     def make(self) -> bool:
-        """Run setup.py and put the result in place; False when this machine cannot compile."""
+        """Run setup.py and put the result in place; False if this machine cannot compile."""
         fingerprint = self.fingerprint()
         self._drop_leftovers()
-        # Byte code is written by whoever runs the copy; setup.py would warn of being forbidden to.
+        # The process that runs the copy writes byte code; setup.py would warn about the setting.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment.setdefault("JOBYARD_OBJECT_CACHE", object_cache())
         command = [sys.executable, "setup.py", "-q", "build", "--build-lib", "build/stage"]
@@ -88,7 +88,7 @@ class CompiledCopy:
         (self.work / "recipe").write_text(self.recipe())
         result = kind(self.work / "stage" / "jobyard")
         if result == "mixed":
-            sys.exit("some modules were compiled and some were not")
+            sys.exit("only some modules were compiled")
         if result == "plain":
             shutil.rmtree(self.place, ignore_errors=True)
             return False
@@ -120,22 +120,22 @@ class CompiledCopy:
 
 
 def prefer(copy: CompiledCopy) -> None:
-    """Make this virtual environment import the compiled copy wherever there is one."""
+    """Make this virtual environment import the compiled copy if there is one."""
     if sys.prefix != sys.base_prefix:
         path_file = Path(sysconfig.get_paths()["purelib"], PATH_FILE)
-        path_file.write_text(f"{copy.place}\n")  # a folder that is not there is passed over
+        path_file.write_text(f"{copy.place}\n")  # Python ignores a folder that does not exist
 
 
 def main() -> int:
-    """Do what the arguments ask; the exit code says whether the caller can go on."""
+    """Run what the arguments request; return the exit code."""
     parser = argparse.ArgumentParser(prog="tools.compiled_build")
-    parser.add_argument("--check", action="store_true", help="only say whether it is fresh")
-    parser.add_argument("--require", action="store_true", help="fail where nothing compiles")
+    parser.add_argument("--check", action="store_true", help="only report whether it is fresh")
+    parser.add_argument("--require", action="store_true", help="fail if nothing can be compiled")
     arguments = parser.parse_args()
     copy = CompiledCopy(ROOT)
     copy.work.mkdir(exist_ok=True)
     with (copy.work / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two makes at once: the second finds it done
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two makes at once, the second finds it done
         if arguments.check and not copy.is_fresh():
             print("build/compiled is missing or stale: run `make compile`", file=sys.stderr)
             return 1

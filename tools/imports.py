@@ -1,12 +1,12 @@
-"""The direction of imports: which room may know which, and who may touch the world.
+"""The direction of imports: which room may import which, and which may reach the outside world.
 
     model <- wire        model <- journal <- engine <- protocols <- server <- cli
 
-Reads sources as syntax trees and imports nothing it judges. Checks five things: rooms import
+Reads sources as syntax trees and imports nothing it checks. Checks five things: rooms import
 only the rooms below them; folders within a room only the folders below them; the protocols never
-import each other; modules that reach a clock, a disk, a socket, a thread or chance are imported
-only at the edge; and no modules import each other in a circle. Imports for type checking count,
-except in circles and between the folders of a room.
+import each other; modules for clocks, disks, sockets, threads or randomness are imported
+only at the edge; and there are no import cycles. Imports for type checking count,
+except in cycles and between the folders of a room.
 """
 
 import ast
@@ -22,7 +22,7 @@ _BELOW_PROTOCOLS: Final = frozenset({"errors", "model", "wire", "journal", "engi
 _BELOW_CLI: Final = _BELOW_PROTOCOLS | {
     *("protocols", "server", "config", "config_values", "build")
 }
-# What each room may import besides itself; a room that is not listed may not exist.
+# What each room may import besides itself; a room that is not listed is an error.
 ROOMS: Final[dict[str, frozenset[str]]] = {
     "": frozenset(),
     "errors": frozenset(),
@@ -44,12 +44,19 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
 VISITORS: Final[dict[str, frozenset[str]]] = {
     "sim": frozenset({"", "errors", "build", "model", "wire", "journal", "engine", "protocols"}),
 }
-# The folders of a package from the lowest to the highest: each imports only folders below it. Those
-# on one level do not know each other. Modules beside the folders are not bound by this.
+# The folders of a package from the lowest to the highest: each imports only folders below it, and
+# none on its own level. This does not apply to modules outside the folders.
 FOLDERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "jobyard.wire": (("msgpack",), ("json",), ("arrow", "http", "resp")),
     "jobyard.journal": (("format",), ("recovery",), ("history",), ("space",), ("repair",)),
-    "jobyard.engine": (("state",), ("logs",), ("jobs",), ("glidemq", "topics"), ("recovery",)),
+    "jobyard.engine": (
+        ("state",),
+        ("logs",),
+        ("jobs",),
+        ("subscriptions",),
+        ("glidemq", "topics"),
+        ("recovery",),
+    ),
     "jobyard.protocols.bunqueue": (("metrics",), ("commands",), ("http",)),
     "jobyard.protocols.glidemq": (("keyspace",), ("groups",), ("functions",), ("commands",)),
     "jobyard.protocols.topics": (
@@ -61,7 +68,7 @@ FOLDERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 }
 # `http` is not among them: it carries protocols, and knows none.
 PROTOCOLS: Final = ("beanstalk", "bunqueue", "glidemq", "topics")
-# All that a seed could not replay.
+# Modules whose effects a seed could not replay.
 WORLDLY: Final = frozenset(
     {
         *("asyncio", "concurrent", "fcntl", "mmap", "multiprocessing", "os", "random", "secrets"),
@@ -74,7 +81,7 @@ EDGE: Final = frozenset({"server", "cli", "config", "client", "spark", "__main__
 
 
 class Import(NamedTuple):
-    """One imported module name, and where and why it stands there."""
+    """One imported module name, its line, and whether it is for type checking only."""
 
     target: str
     line: int
@@ -82,7 +89,7 @@ class Import(NamedTuple):
 
 
 class Module(NamedTuple):
-    """A source file under the name Python knows it by."""
+    """A source file under its Python module name."""
 
     name: str
     path: Path
@@ -90,7 +97,7 @@ class Module(NamedTuple):
 
 
 def imports_of(tree: ast.Module, package: str) -> Iterator[Import]:
-    """Yield every import of a module that lives in `package`, wherever it stands."""
+    """Yield every import of a module in `package`, at any depth."""
     yield from _walk(tree, package, is_for_types=False)
 
 
@@ -105,7 +112,7 @@ def _walk(node: ast.AST, package: str, *, is_for_types: bool) -> Iterator[Import
                 folders = package.split(".")
                 kept = folders[: len(folders) - child.level + 1]
                 base = ".".join([*kept, base] if base else kept)
-            # `from a import b` may name the module a.b; a name that is none is dropped later.
+            # `from a import b` may name the module a.b; names of no modules are dropped later.
             yield Import(base, child.lineno, is_for_types)
             for alias in child.names:
                 yield Import(f"{base}.{alias.name}", child.lineno, is_for_types)
@@ -115,7 +122,7 @@ def _walk(node: ast.AST, package: str, *, is_for_types: bool) -> Iterator[Import
 
 
 def load(folder: Path, prefix: str) -> list[Module]:
-    """Read every module below `folder`, which Python knows as `prefix`."""
+    """Read every module below `folder`, whose Python name is `prefix`."""
     modules = []
     for path in sorted(folder.rglob("*.py")):
         parts = [prefix, *path.relative_to(folder).with_suffix("").parts]
@@ -128,12 +135,12 @@ def load(folder: Path, prefix: str) -> list[Module]:
 
 
 def room_of(name: str) -> str:
-    """The room of a module of the package: its first folder or file below the top."""
+    """Return the room of a module: its first folder or file below the package."""
     return [*name.split("."), ""][1]
 
 
 def protocol_of(name: str) -> str | None:
-    """The protocol a module belongs to; None for what all protocols share."""
+    """Return the protocol a module belongs to; None for code that all protocols share."""
     parts = name.split(".")
     if parts[:2] != ["jobyard", "protocols"] or len(parts) < 3:
         return None
@@ -141,14 +148,14 @@ def protocol_of(name: str) -> str | None:
 
 
 def layer_faults(module: Module) -> Iterator[tuple[int, str]]:
-    """Imports of the package that point the wrong way."""
+    """Yield imports of the package that point the wrong way."""
     if module.name.split(".")[0] == "jobyard":
         room = room_of(module.name)
         allowed = ROOMS.get(room)
         if allowed is None:
-            yield 1, f"room {room!r} is not in tools/imports.py; say what it may import"
+            yield 1, f"room {room!r} is not in tools/imports.py; add what it may import"
             return
-        # The version and the build's kind are facts, not behaviour.
+        # The version and the kind of build are facts, not behaviour.
         allowed |= {room, ""}
     else:
         room = module.name.split(".")[0]
@@ -162,14 +169,14 @@ def layer_faults(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def folder_faults(module: Module) -> Iterator[tuple[int, str]]:
-    """Imports between the folders of one package that point the wrong way."""
+    """Yield imports between the folders of one package that point the wrong way."""
     for package, levels in FOLDERS.items():
         own = _folder_in(module.name, package)
         heights = {folder: height for height, level in enumerate(levels) for folder in level}
         if own is None:
             continue
         if own not in heights:
-            yield 1, f"folder {own!r} of {package} is not in tools/imports.py; say where it stands"
+            yield 1, f"folder {own!r} of {package} is not in tools/imports.py; add its level"
             continue
         for target, line, is_for_types in module.imports:
             other = _folder_in(target, package)
@@ -180,7 +187,7 @@ def folder_faults(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def _folder_in(name: str, package: str) -> str | None:
-    """The folder of a package that a module lives in; None if it lives beside them or elsewhere."""
+    """Return the folder of a package that holds a module; None if it is outside the folders."""
     if not name.startswith(package + "."):
         return None
     rest = name[len(package) + 1 :].split(".")
@@ -188,18 +195,18 @@ def _folder_in(name: str, package: str) -> str | None:
 
 
 def protocol_faults(module: Module) -> Iterator[tuple[int, str]]:
-    """Protocols that know each other, and shared code that knows one of them."""
+    """Yield imports between protocols, and imports of a protocol by shared code."""
     if room_of(module.name) != "protocols":
         return
     own = protocol_of(module.name)
     for target, line, _ in module.imports:
         other = protocol_of(target)
         if other is not None and other != own:
-            yield line, f"{module.name} may not import {target}: protocols stay apart"
+            yield line, f"{module.name} may not import {target}: protocols are independent"
 
 
 def worldly_faults(module: Module) -> Iterator[tuple[int, str]]:
-    """Clocks, disks, sockets, threads and chance away from the edge."""
+    """Yield imports of clocks, disks, sockets, threads and randomness away from the edge."""
     if room_of(module.name) in EDGE:
         return
     for target, line, _ in module.imports:
@@ -209,13 +216,13 @@ def worldly_faults(module: Module) -> Iterator[tuple[int, str]]:
 
 
 def circle(modules: list[Module]) -> list[str]:
-    """The names of modules that need each other before any can be imported, or none."""
+    """Return the modules of an import cycle, or none."""
     names = {module.name for module in modules}
     graph = {
         module.name: {
             target
             for target, _, is_for_types in module.imports
-            # A package is not in a circle with the modules it gathers from below itself.
+            # A package does not form a cycle with the modules below it that it imports.
             if target in names and not is_for_types and not module.name.startswith(target)
         }
         for module in modules
@@ -229,7 +236,7 @@ def circle(modules: list[Module]) -> list[str]:
 
 
 def findings(root: Path) -> list[str]:
-    """Everything wrong with the imports of a tree, as lines for a terminal."""
+    """Return all import errors of a tree, as lines for a terminal."""
     package = load(root / "src" / "jobyard", "jobyard")
     found = []
     for module in package:
@@ -239,7 +246,7 @@ def findings(root: Path) -> list[str]:
         for module in load(root / folder, folder):
             found += [_line(root, module, *fault) for fault in layer_faults(module)]
     if members := circle(package):
-        found.append(f"modules import each other in a circle: {' -> '.join(members)}")
+        found.append(f"import cycle: {' -> '.join(members)}")
     return found
 
 

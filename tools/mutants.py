@@ -1,17 +1,17 @@
-"""Mutants: small mistakes planted at random places of the engine and the journal, one at a time.
+"""Mutants: small bugs planted at random places of the engine and the journal, one at a time.
 
     python -m tools.mutants --count 50              at places that a fresh seed draws
     python -m tools.mutants --count 50 --seed 7     the same ones again
     python -m tools.mutants --only engine/jobs      at places below this path only
 
 A mutant has one operator changed, one constant changed, or one call dropped. The tests of its
-module, of its folder and of its room run until one fails, then some seeds of the simulator. It is
-told who noticed; a mutant that nobody noticed is shown. It stands where a test is missing, or where
-the change makes no difference. Fails only if the sources do without a mutant.
+module, of its folder and of its room run until one fails, then some seeds of the simulator. The
+report names what detected it; an undetected mutant is shown. Either a test is missing there, or
+the change makes no difference. Fails only if the tests fail without a mutant.
 
-The working tree is never touched: mutants live in a temporary copy of it, tests run there on the
-plain sources, one at a time at low priority, with bounds on processor time, memory and files. The
-bound on time is a multiple of what the same tests take without a mutant.
+The working tree is never touched: mutants are made in a temporary copy of it, tests run there on
+the plain sources, one at a time at low priority, with limits on processor time, memory and files.
+The time limit is a multiple of what the same tests take without a mutant.
 """
 
 import argparse
@@ -39,14 +39,14 @@ PACKAGE: Final = "src/jobyard"
 ROOMS: Final = ("engine", "journal")
 # What tests and simulator need of the repository.
 COPIED: Final = ("src", "tests", "sim", "tools", "conftest.py", "pyproject.toml")
-# Tests of the room, and of the room above that stands on it.
+# Tests of the room, and of the room above that depends on it.
 ROOM_TESTS: Final = {
     "engine": ("tests/unit/engine",),
     "journal": ("tests/unit/journal", "tests/unit/engine"),
 }
-WIDE_TESTS: Final = ("tests/unit/protocols", "tests/unit/sessions", "tests/unit/doors")
+WIDE_TESTS: Final = ("tests/unit/protocols", "tests/unit/doors")
 
-# Ends at the first failure, and loads no plugin that takes long and is not needed.
+# Ends at the first failure, and loads no slow plugins that are not needed.
 PYTEST: Final = (
     *("pytest", "-q", "-x", "-p", "no:cacheprovider"),
     *("-p", "no:schemathesis", "-p", "no:anyio"),
@@ -56,14 +56,14 @@ UNIT: Final = "unit tests"
 SIMULATOR: Final = "the simulator"
 NOBODY: Final = "nobody"
 
-# A mutant may well do more than the sources do; an endless one does without end.
+# A mutant may do more work than the sources do; an endless one is stopped by this limit.
 CPU_FACTOR: Final = 4
 CPU_SPARE_S: Final = 20
-# On a machine with other things to do, processor time takes longer than itself.
+# On a busy machine, wall time is much longer than processor time.
 WALL_FACTOR: Final = 20
 MEMORY_MAX: Final = 6 << 30
 FILE_SIZE_MAX: Final = 1 << 30
-# Constants above this are bounds and sizes; one more of them makes no difference that matters.
+# Larger constants are limits and sizes; one more or less makes no real difference.
 SMALL_MAX: Final = 16
 
 _COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
@@ -91,13 +91,13 @@ _OPERATIONS: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.BitOr: ast.BitAnd,
     ast.BitXor: ast.BitOr,
 }
-# Fields that do nothing when the program runs, and such as only the compiler reads.
+# Fields without effect at run time, and those that only the compiler reads.
 _IDLE_FIELDS: Final = frozenset({"annotation", "returns", "decorator_list"})
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)|^  (seed \d+: .*?)   \(", re.MULTILINE)
 
 
 class Site(NamedTuple):
-    """A place where a mistake could be: what stands there, and what would; None: nothing."""
+    """A place for a bug: the node there, and its replacement; None: nothing."""
 
     path: str
     node: ast.expr | ast.stmt
@@ -105,7 +105,7 @@ class Site(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A module with one mistake in it. The path is below the package."""
+    """A module with one bug in it. The path is below the package."""
 
     path: str
     line: int
@@ -121,32 +121,32 @@ class Mutant(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Who noticed a mutant, and by what."""
+    """What detected a mutant, and by which failure."""
 
     who: str
     by: str
 
 
 class Judge(NamedTuple):
-    """Tests that a mutant must pass to go unnoticed."""
+    """Tests that a mutant must pass to stay undetected."""
 
     who: str
     command: tuple[str, ...]
 
 
 class Ending(NamedTuple):
-    """How a program ended: None as exit code if its time was over."""
+    """How a program ended: None as exit code if its time limit was exceeded."""
 
     code: int | None
     output: str
     cpu_s: float
 
 
-# --- where mistakes are planted
+# --- where bugs are planted
 
 
 def sites(path: str, text: str) -> list[Site]:
-    """Return every place of a module where a mistake can be planted, in a fixed order."""
+    """Return every place of a module where a bug can be planted, in a fixed order."""
     return [
         Site(path, node, mistake)
         for node in _working(ast.parse(text, path))
@@ -156,7 +156,7 @@ def sites(path: str, text: str) -> list[Site]:
 
 
 def _working(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield all nodes in which a change could make the program do something else."""
+    """Yield all nodes whose change could alter what the program does."""
     yield node
     for name, value in ast.iter_fields(node):
         if name in _IDLE_FIELDS:
@@ -167,7 +167,7 @@ def _working(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_idle(node: ast.AST) -> bool:
-    """Tell of checks of our own, of texts for people, and of what is there for types alone."""
+    """Return whether a node is an assertion, text for people, or for type checking only."""
     is_guard = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     return is_guard or isinstance(node, ast.Assert | ast.JoinedStr)
 
@@ -202,7 +202,7 @@ def _other(value: int) -> int:
 
 
 def planted(site: Site, text: str) -> Mutant:
-    """Return the module with the mistake."""
+    """Return the module with the bug."""
     source = text.encode()
     starts = [0]
     for line in source.splitlines(keepends=True):
@@ -222,7 +222,7 @@ def planted(site: Site, text: str) -> Mutant:
 
 
 def drawn(root: Path, count: int, seed: int, only: str) -> list[Mutant]:
-    """Draw mutants of the sources below a root, as many as asked for, at different places."""
+    """Draw this many mutants of the sources below a root, at different places."""
     package = root / PACKAGE
     texts: dict[str, str] = {}
     found: list[Site] = []
@@ -232,16 +232,16 @@ def drawn(root: Path, count: int, seed: int, only: str) -> list[Mutant]:
             if path.startswith(only):
                 texts[path] = source.read_text(encoding="utf-8")
                 found += sites(path, texts[path])
-    lot = random.Random(seed)  # noqa: S311  a seed is to draw the same places again
+    lot = random.Random(seed)  # noqa: S311  a seed must draw the same places again
     chosen = lot.sample(found, min(count, len(found)))
     return [planted(site, texts[site.path]) for site in chosen]
 
 
-# --- who is asked
+# --- which tests run
 
 
 def judges(root: Path, path: str, seeds: int, *, is_wide: bool) -> list[Judge]:
-    """Return who is asked about a mutant of a module, the nearest first."""
+    """Return the tests for a mutant of a module, the nearest first."""
     module = Path(path)
     room = module.parts[0]
     places = [
@@ -261,13 +261,13 @@ def judges(root: Path, path: str, seeds: int, *, is_wide: bool) -> list[Judge]:
 
 
 class Trial:
-    """A copy of the repository in which mutants are tried, one after the other."""
+    """A copy of the repository in which mutants are tested, one after the other."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.folder = folder / "copy"
         self._scratch = folder / "scratch"
         self._scratch.mkdir()
-        # What each judge takes without a mutant.
+        # The processor time of each test run without a mutant.
         self._cpu_s: dict[Judge, float] = {}
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
         self.folder.mkdir()
@@ -278,15 +278,15 @@ class Trial:
                 shutil.copy(root / name, self.folder / name)
 
     def verdict(self, mutant: Mutant, asked: list[Judge]) -> Verdict:
-        """Tell who is the first to notice a mutant."""
+        """Return what detects a mutant first."""
         for judge in asked:
-            # Before the mutant: the sources must pass.
+            # Before the mutant: the unchanged sources must pass.
             limit_s = CPU_FACTOR * self._usual_cpu_s(judge) + CPU_SPARE_S
             self._write(mutant.path, mutant.wrong)
             ending = self._run(judge, limit_s)
             self._write(mutant.path, mutant.right)
             if ending.code is None:
-                return Verdict(judge.who, f"ran out of {limit_s:.0f} s of processor time")
+                return Verdict(judge.who, f"exceeded {limit_s:.0f} s of processor time")
             if ending.code != 0:
                 return Verdict(judge.who, _reason(ending))
         return Verdict(NOBODY, "")
@@ -303,7 +303,7 @@ class Trial:
     def _write(self, path: str, source: bytes) -> None:
         target = self.folder / PACKAGE / path
         target.write_bytes(source)
-        # Python knows byte code by date and size of its source: a mutant may share both.
+        # Python identifies byte code by date and size of its source: a mutant may share both.
         for cached in (target.parent / "__pycache__").glob(f"{target.stem}.*.pyc"):
             cached.unlink()
 
@@ -312,7 +312,7 @@ class Trial:
             **os.environ,
             "PYTHONPATH": str(self.folder / "src"),
             "TMPDIR": str(self._scratch),
-            # Generated tests are the same in every run.
+            # Generated tests must be the same in every run.
             "CI": "1",
         }
         command = [sys.executable, "-m", *judge.command]
@@ -322,7 +322,7 @@ class Trial:
 def run(
     command: list[str], folder: Path, environment: dict[str, str], cpu_max_s: float | None
 ) -> Ending:
-    """Run a program to its end, with no more processor time than this, if it is said."""
+    """Run a program to its end, with a limit on processor time, if one is given."""
     before = _children_cpu_s()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -348,7 +348,7 @@ def run(
             _end_group(process)
         output.seek(0)
         told = output.read().decode(errors="replace")
-    # SIGKILL is the kernel's, behind a program that lives on after SIGXCPU.
+    # The kernel sends SIGKILL to a program that survives SIGXCPU.
     is_over = code in (None, -signal.SIGXCPU, -signal.SIGKILL)
     return Ending(None if is_over else code, told, _children_cpu_s() - before)
 
@@ -358,7 +358,7 @@ def _bound(pid: int, what: int, most: int) -> None:
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    """End what is left of a program and of all that it started."""
+    """Kill the rest of a program and everything that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -370,7 +370,7 @@ def _children_cpu_s() -> float:
 
 
 def _reason(ending: Ending) -> str:
-    """Return the first failure that a judge named, or how it ended."""
+    """Return the first failure that a test run reported, or how it ended."""
     match = _FAILED.search(ending.output)
     if match is None:
         return f"exit code {ending.code}"
@@ -381,14 +381,14 @@ def _reason(ending: Ending) -> str:
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    """Try as many mutants as asked for, and tell of each who noticed it."""
-    parser = argparse.ArgumentParser(prog="mutants", description="who notices planted mistakes?")
-    parser.add_argument("--count", type=int, default=50, help="how many mutants")
-    parser.add_argument("--seed", type=int, help="draws their places (default: a fresh one)")
+    """Test as many mutants as requested, and report what detected each."""
+    parser = argparse.ArgumentParser(prog="mutants", description="which tests detect planted bugs?")
+    parser.add_argument("--count", type=int, default=50, help="number of mutants (default 50)")
+    parser.add_argument("--seed", type=int, help="seed for their places (default: a fresh one)")
     parser.add_argument("--only", default="", help="only below this path of the package")
-    parser.add_argument("--sim-seeds", type=int, default=40, help="seeds of the simulator for each")
-    parser.add_argument("--wide", action="store_true", help="ask the tests of higher rooms, too")
-    parser.add_argument("--nice", type=int, default=10, help="how far others come first")
+    parser.add_argument("--sim-seeds", type=int, default=40, help="simulator seeds per mutant")
+    parser.add_argument("--wide", action="store_true", help="also run the tests of higher rooms")
+    parser.add_argument("--nice", type=int, default=10, help="nice value of the tests")
     options = parser.parse_args(arguments)
     seed: int = (
         options.seed if options.seed is not None else time.time_ns() // 1_000_000 % 1_000_000
@@ -405,16 +405,16 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
             noticed[verdict.who] += 1
             place = f"{PACKAGE}/{mutant.path}:{mutant.line}"
             by = f" ({verdict.by})" if verdict.by else ""
-            print(f"{number:>3} {place}: noticed by {verdict.who}{by}", flush=True)
+            print(f"{number:>3} {place}: detected by {verdict.who}{by}", flush=True)
             if verdict.who == NOBODY:
                 print("\n".join(f"      {line}" for line in mutant.diff()), flush=True)
     counts = ", ".join(f"{noticed[who]} by {who}" for who in (UNIT, SIMULATOR, NOBODY))
-    print(f"{len(mutants)} mutants of seed {seed}: noticed {counts}")
+    print(f"{len(mutants)} mutants of seed {seed}: detected {counts}")
     return 0
 
 
 def _stop(_number: int, _frame: object) -> None:
-    """Stop as if by an error, which ends the tests and removes the copy."""
+    """Exit as on an error, which ends the tests and removes the copy."""
     sys.exit(1)
 
 

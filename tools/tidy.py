@@ -1,8 +1,8 @@
-"""House rules that no linter knows: size budgets, charters, banned words, names and calls.
+"""House rules that no linter covers: size limits, charters, banned words, names and calls.
 
 Reads files and runs nothing of what it reads. A rule is a function from a file to findings, listed
-in RULES. Findings in tools/ratchet.txt are old debts and tolerated; the list may only shrink: a
-debt that was paid must leave it, and RATCHET_MAX must follow it down.
+in RULES. Findings in tools/ratchet.txt are tolerated for now; the list may only shrink: a fixed
+finding must be removed from it, and RATCHET_MAX must be lowered with it.
 """
 
 import ast
@@ -20,9 +20,9 @@ RATCHET_MAX: Final = 0
 
 FILE_LINES_MAX: Final = 600
 FUNCTION_LINES_MAX: Final = 70
-# Shorter than this nobody has said what a module holds, must not know, and guarantees.
+# Anything shorter cannot state what a module holds, must not know, and guarantees.
 CHARTER_SIZE_MIN: Final = 40
-# In a file this short the code says it.
+# In a file this short the code is enough.
 UNCHARTERED_LINES_MAX: Final = 20
 
 MADE_FOLDERS: Final = frozenset({"__pycache__", "build", "dist", "jobyard-data"})
@@ -35,9 +35,17 @@ COMPILED: Final = tuple(
     f"src/jobyard/{room}/" for room in ("model", "wire", "journal", "engine", "protocols")
 )
 
-# Spelled so that this file does not contain what it looks for.
+# Spelled so that this file does not contain the words it searches for.
 UNFINISHED: Final = re.compile(r"\b(TO[D]O|FIX[M]E|XX[X]|HAC[K])\b(?!.*#\d)")
 MACHINE_PATH: Final = re.compile(r"(?<![\w.~$}])/(home|root|Users|work|tmp)/\w")
+# Turns that make a reader stop: quaint English, and private words that the field has others for.
+QUAINT: Final = re.compile(
+    r"\b(whoever|somebody|anew|those who|on its way|let go of|is told|no HTTP|tidings|namesakes?"
+    r"|shelf|shelves|rosters?|moulds?|husks?|cohorts?|audiences?|onlookers?|clerks?|errands?"
+    r"|lookouts?|counsel)\b",
+    re.IGNORECASE,
+)
+PLAIN_PROSE: Final = ("src/", "docs/", "sim/", "bench/", "tools/", "README.md", "CONTRIBUTING.md")
 EMPTY_NAME: Final = re.compile(
     r"(Manager|Handler|Helper|Util)s?$|^(manager|handler|helper|util)s?$"
 )
@@ -48,7 +56,7 @@ BROAD: Final = frozenset({"Exception", "BaseException"})
 
 
 class Finding(NamedTuple):
-    """One breach of one rule. The subject tells it from its like in the same file."""
+    """One breach of one rule. The subject distinguishes it from others in the same file."""
 
     path: str
     line: int
@@ -57,7 +65,7 @@ class Finding(NamedTuple):
     text: str
 
     def key(self) -> str:
-        """What the ratchet remembers: no line number, no measure, nothing that drifts."""
+        """Return the line for the ratchet: without line numbers and measures, which change."""
         return f"{self.path}: {self.rule}: {self.subject}"
 
     def __str__(self) -> str:
@@ -65,19 +73,19 @@ class Finding(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A file of the repository; the tree is there for Python alone."""
+    """A file of the repository; only Python files have a tree."""
 
     path: str
     text: str
     tree: ast.Module | None
 
     def finding(self, line: int, rule: str, subject: str, text: str) -> Finding:
-        """A finding in this file."""
+        """Return a finding in this file."""
         return Finding(self.path, line, rule, subject, text)
 
 
 def read(root: Path) -> Iterator[Source]:
-    """Yield every text file that people write; what programs make is left out."""
+    """Yield every text file written by people; generated files are left out."""
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
         folders = relative.parts[:-1]
@@ -95,24 +103,24 @@ def read(root: Path) -> Iterator[Source]:
 
 
 def source_of(path: str, text: str) -> Source:
-    """Parse a file under the path it will be reported by."""
+    """Parse a file under the path by which it will be reported."""
     return Source(path, text, ast.parse(text, path) if path.endswith(".py") else None)
 
 
 def nodes(source: Source) -> Iterator[ast.AST]:
-    """Every node of a Python file; none of any other."""
+    """Yield every node of a Python file; none of any other."""
     return ast.walk(source.tree) if source.tree is not None else iter(())
 
 
 def file_size(source: Source) -> Iterator[Finding]:
-    """A file that grew past its budget is a room that wants a wall."""
+    """Check the length of a file: one that grew past the limit should be split."""
     count = source.text.count("\n")
     if count > FILE_LINES_MAX and Path(source.path).suffix in {".py", ".sh", ".c", ".h"}:
         yield source.finding(1, "file-size", "file", f"{count} lines, at most {FILE_LINES_MAX}")
 
 
 def function_size(source: Source) -> Iterator[Finding]:
-    """Lines of a function, its docstring not counted."""
+    """Check the length of functions, without their docstrings."""
     for node in nodes(source):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             count = (node.end_lineno or node.lineno) - node.lineno + 1
@@ -125,24 +133,24 @@ def function_size(source: Source) -> Iterator[Finding]:
 
 
 def charter(source: Source) -> Iterator[Finding]:
-    """Every module says what it holds, what it must not know, what it guarantees."""
+    """Check that every module states what it holds, must not know, and guarantees."""
     if source.tree is None or not source.path.startswith(CHARTERED) or not source.text.strip():
         return
     size = len(ast.get_docstring(source.tree) or "")
     size_min = CHARTER_SIZE_MIN if source.text.count("\n") > UNCHARTERED_LINES_MAX else 1
     if size < size_min:
-        yield source.finding(1, "charter", "module", "no docstring that says what belongs here")
+        yield source.finding(1, "charter", "module", "no docstring that states what belongs here")
 
 
 def unfinished(source: Source) -> Iterator[Finding]:
-    """Marks of unfinished work need the number of the issue that will finish it."""
+    """Check that marks of unfinished work have the number of an issue."""
     for line, text in _prose(source):
         if match := UNFINISHED.search(text):
             yield source.finding(line, "unfinished", match.group(), "name the issue: #number")
 
 
 def _prose(source: Source) -> Iterator[tuple[int, str]]:
-    """Comments of a Python file, all lines of any other."""
+    """Yield the comments of a Python file, or all lines of any other."""
     if source.tree is None:
         yield from enumerate(source.text.splitlines(), 1)
         return
@@ -152,25 +160,34 @@ def _prose(source: Source) -> Iterator[tuple[int, str]]:
 
 
 def machine_path(source: Source) -> Iterator[Finding]:
-    """No file may speak of the folders of one machine."""
+    """Check that no file names the folders of one machine."""
     for line, text in enumerate(source.text.splitlines(), 1):
         if match := MACHINE_PATH.search(text):
-            yield source.finding(line, "machine-path", match.group(), "a path of one machine")
+            yield source.finding(line, "machine-path", match.group(), "path of one machine")
+
+
+def quaint(source: Source) -> Iterator[Finding]:
+    """Prose that a reader has to translate."""
+    is_prose = source.path.startswith(PLAIN_PROSE) and source.path.endswith((".py", ".md"))
+    if is_prose and source.path != "tools/tidy.py":
+        for line, text in enumerate(source.text.splitlines(), 1):
+            for match in QUAINT.finditer(text):
+                yield source.finding(line, "quaint", match.group(0), "say it in plain words")
 
 
 def whitespace(source: Source) -> Iterator[Finding]:
-    """What the formatter does for Python; transcripts hold bytes that are all meant."""
+    """Check whitespace in files that the formatter skips; transcripts are exempt."""
     if source.tree is not None or source.path.startswith("tests/transcripts/"):
         return
     for line, text in enumerate(source.text.split("\n"), 1):
         if text != text.rstrip():
-            yield source.finding(line, "whitespace", "line end", "ends in blanks")
+            yield source.finding(line, "whitespace", "line end", "trailing whitespace")
     if source.text and not source.text.endswith("\n"):
-        yield source.finding(1, "whitespace", "file end", "the last line does not end")
+        yield source.finding(1, "whitespace", "file end", "no newline at the end")
 
 
 def sleeping_test(source: Source) -> Iterator[Finding]:
-    """A test waits for the thing itself, with a deadline, never for time to pass."""
+    """Check that tests wait for an event, with a deadline, never for time to pass."""
     if not source.path.startswith("tests/"):
         return
     for node in nodes(source):
@@ -179,9 +196,9 @@ def sleeping_test(source: Source) -> Iterator[Finding]:
 
 
 def broad_except(source: Source) -> Iterator[Finding]:
-    """Catching everything hides our own mistakes; passing it on after a clean-up is fine.
+    """Check for broad exception handlers, which hide our own bugs; re-raising is allowed.
 
-    So is ending the process at the one place that would otherwise go on: the server's loop, with
+    So is ending the process at the one place that would otherwise continue: the server's loop, with
     the reason on the line.
     """
     lines = source.text.splitlines()
@@ -212,7 +229,7 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def unsafe(source: Source) -> Iterator[Finding]:
-    """What turns somebody's bytes into our code."""
+    """Check for calls that turn untrusted bytes into code."""
     for node in nodes(source):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -224,20 +241,20 @@ def unsafe(source: Source) -> Iterator[Finding]:
         for name in names:
             if name in (UNSAFE_CALLS if isinstance(node, ast.Call) else UNSAFE_MODULES):
                 line = getattr(node, "lineno", 1)
-                yield source.finding(line, "unsafe", name, "runs what it is given")
+                yield source.finding(line, "unsafe", name, "executes its input")
 
 
 def empty_name(source: Source) -> Iterator[Finding]:
-    """Names that say nothing of what a thing does."""
+    """Check for names that do not describe what a thing does."""
     if source.tree is not None and EMPTY_NAME.search(Path(source.path).stem):
-        yield source.finding(1, "empty-name", Path(source.path).stem, "say what it does")
+        yield source.finding(1, "empty-name", Path(source.path).stem, "name what it does")
     for node in nodes(source):
         if isinstance(node, ast.ClassDef) and EMPTY_NAME.search(node.name):
-            yield source.finding(node.lineno, "empty-name", node.name, "say what it does")
+            yield source.finding(node.lineno, "empty-name", node.name, "name what it does")
 
 
 def unchecked_type(source: Source) -> Iterator[Finding]:
-    """In the compiled rooms a type that is not known costs speed as well as safety."""
+    """Check for ignored types in compiled rooms, where they cost speed as well as safety."""
     if source.path.startswith(COMPILED):
         for line, text in _prose(source):
             if "type: ignore" in text:
@@ -245,7 +262,7 @@ def unchecked_type(source: Source) -> Iterator[Finding]:
 
 
 def _name(node: ast.expr) -> str:
-    """The last word of a dotted name."""
+    """Return the last word of a dotted name."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
@@ -257,6 +274,7 @@ RULES: Final[tuple[Callable[[Source], Iterator[Finding]], ...]] = (
     charter,
     unfinished,
     machine_path,
+    quaint,
     whitespace,
     sleeping_test,
     broad_except,
@@ -267,28 +285,28 @@ RULES: Final[tuple[Callable[[Source], Iterator[Finding]], ...]] = (
 
 
 def judge(source: Source) -> list[Finding]:
-    """All findings of all rules in one file."""
+    """Return all findings of all rules in one file."""
     return [finding for rule in RULES for finding in rule(source)]
 
 
 def settle(findings: list[Finding], debts: list[str], debts_max: int) -> list[str]:
-    """Lines to print once the tolerated debts are set against the findings; none means tidy."""
+    """Return the lines to print after subtracting the tolerated findings; none means tidy."""
     keys = {finding.key() for finding in findings}
     lines = [str(finding) for finding in findings if finding.key() not in debts]
     lines += [
-        f"{RATCHET}: paid, take it off the list: {debt}" for debt in debts if debt not in keys
+        f"{RATCHET}: fixed, remove it from the list: {debt}" for debt in debts if debt not in keys
     ]
     if len(debts) > debts_max:
         lines.append(
-            f"{RATCHET}: {len(debts)} debts, at most {debts_max}: the list may only shrink"
+            f"{RATCHET}: {len(debts)} findings, at most {debts_max}: the list may only shrink"
         )
     elif len(debts) < debts_max:
-        lines.append(f"{RATCHET}: {len(debts)} debts left: lower RATCHET_MAX to that")
+        lines.append(f"{RATCHET}: {len(debts)} findings left: lower RATCHET_MAX to that")
     return lines
 
 
 def report(root: Path) -> list[str]:
-    """Everything untidy in a repository."""
+    """Return all findings in a repository."""
     findings = [finding for source in read(root) for finding in judge(source)]
     ratchet = (root / RATCHET).read_text(encoding="utf-8").splitlines()
     debts = [line for line in ratchet if line and not line.startswith("#")]

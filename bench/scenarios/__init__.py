@@ -1,7 +1,7 @@
-"""Scenarios: one file each, and the list of them in the order they are run.
+"""Scenarios: one file each, and the list of them in the order they run.
 
-A scenario takes a run, starts servers, and adds figures under its own name. Servers are taken in
-turn, round by round (A B C A B C), so that a machine that slows down slows all of them down.
+A scenario gets a run, starts servers, and adds figures under its own name. Servers are measured in
+turn, round by round (A B C A B C), so that a machine that slows down affects all of them.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Bunqueue: PUSH, PULL, ACK of 100-byte jobs, the yard's bunqueue door beside the original.
+"""Bunqueue: PUSH, PULL, ACK of 100-byte jobs, the yard's bunqueue door against the original.
 
 Four shapes of single commands; the same under a lock, with owner and token; and PUSHB, PULLB,
-ACKB of 50 jobs. Every measurement has a fresh server, and ends with a look at the server's own
-count: jobs that were answered for and not counted would be speed out of nowhere.
+ACKB of 50 jobs. Every measurement has a fresh server, and ends with a check of the server's own
+count: jobs that were acknowledged but not counted would be false speed.
 """
 
 from bench.ask import read_ledger
@@ -11,7 +11,7 @@ from bench.run import Run, say
 
 __all__ = ["BUNDLES", "SERVERS", "SHAPES", "measure_bunqueue"]
 
-# The original works on 50 requests of a connection at once, and lets the others wait.
+# The original works on 50 requests of a connection at once; the others wait.
 SHAPES = (Shape(1, 1), Shape(16, 1), Shape(64, 1), Shape(4, 50), Shape(4, 50, is_owned=True))
 BUNDLES = (Shape(4, 1, bundle=50),)
 SERVERS = (
@@ -38,15 +38,20 @@ def measure_bunqueue(run: Run) -> None:
 
 
 def check_ledger(port: int, result: LoadResult) -> None:
-    """See that the server has counted the jobs the load has seen finished, and keeps no other."""
+    """Check that the server counted the jobs the load saw finished, and holds no other."""
     ledger = read_ledger(port)
     jobs = result.jobs_finished
-    if (ledger.pushed, ledger.pulled, ledger.completed, ledger.standing) != (jobs, jobs, jobs, 0):
-        raise BenchError(f"the load has finished {jobs} jobs, the server says {ledger}")
+    if (ledger.pushed, ledger.pulled, ledger.completed, ledger.standing) != (
+        jobs,
+        jobs,
+        jobs,
+        0,
+    ):
+        raise BenchError(f"the load finished {jobs} jobs, the server counts {ledger}")
 
 
 def note_jobs(run: Run, prefix: str, result: LoadResult) -> None:
-    """Note speed and cost of whole jobs: pushed, pulled and finished."""
+    """Record speed and cost of whole jobs: pushed, pulled and finished."""
     run.figures.add(f"{prefix}.jobs_per_s", result.ops_per_s / OPERATIONS_PER_JOB)
     if result.server_us_per_op is not None:
         run.figures.add(f"{prefix}.server_us_per_job", result.server_us_per_op * OPERATIONS_PER_JOB)

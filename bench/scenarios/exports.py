@@ -1,8 +1,8 @@
-"""Exports: a log of a million records, and as many rows of what became of jobs, as Arrow streams.
+"""Exports: a log of a million records, and as many rows of job history, as Arrow streams.
 
-A part of the HTTP scenario. One reader that only counts; every row that was written must be told of
-in the trailer. The history is that of jobs that were written, claimed and acked: three rows each.
-Where it is not kept, as in memory, only the log is measured.
+A part of the HTTP scenario. One reader that only counts; the trailer must count every row that was
+written. The history is that of jobs that were written, claimed and acked: three rows each.
+Where no history is kept, as in memory, only the log is measured.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ ROWS_OF_A_JOB: Final = 3
 
 
 def measure_exports(run: Run, yards: tuple[str, ...]) -> None:
-    """Measure what data tools read; each server is filled once and read in every round."""
+    """Measure exports for data tools; each server is filled once and read in every round."""
     rows = run.settings.jobs
     for kind in run.kinds(yards):
         say(f"http {kind.name}, export of {rows:,} rows")

@@ -1,8 +1,8 @@
-"""Floor: what one operation costs the yard, beside a server that only receives and answers.
+"""Floor: the cost of one operation, compared with a server that only receives and answers.
 
 The echo (bench/echo.py) answers every read with fixed bytes of the right length, on the yard's own
-loop: the rest of the yard's cost is parsing and the yard. The bare floor (bench/bare.py) does the
-same on the smallest loop there can be: the rest of the echo's cost is the loop.
+loop: the rest of the yard's cost is parsing and the yard itself. The bare floor (bench/bare.py)
+does the same on the smallest possible loop: the rest of the echo's cost is the loop.
 """
 
 from bench.load import Shape

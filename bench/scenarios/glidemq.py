@@ -1,9 +1,9 @@
-"""Glide-mq: jobs over RESP, the yard's door beside a Valkey with functions that write as much.
+"""Glide-mq: jobs over RESP, the yard's door against a Valkey with functions that write as much.
 
 Adds are sent by redis-benchmark: FCALL glidemq_addJob of plain 100-byte jobs into one queue.
-Cycles are the generator's: addJob, XREADGROUP, completeAndFetchNext that removes the job, each
-connection in a queue of its own. Every measurement has a fresh server, and ends with a look at the
-server itself: jobs that were answered for and are not there would be speed out of nowhere.
+Cycles come from our generator: addJob, XREADGROUP, completeAndFetchNext that removes the job, each
+connection in its own queue. Every measurement has a fresh server, and ends with a check of the
+server itself: jobs that were acknowledged but are not there would be false speed.
 """
 
 import math
@@ -27,14 +27,14 @@ SERVERS: Final = (
 )
 QUEUE: Final = "glide:{bench}"
 DATA: Final = '{"data":"%s"}' % ("x" * 100)
-# The first guess at what a server does in the time a run has; the warm-up tells better.
+# The first estimate of what a server does in the time of a run; the warm-up gives a better one.
 GUESS_PER_S: Final = 2_000
-# Of a batch of requests on each connection: less is not what the shape says.
+# At least one full batch of requests on each connection: fewer would not have the named shape.
 BATCHES_MIN: Final = 4
 
 
 def measure_glidemq(run: Run) -> None:
-    """Measure every server at every shape, adding and cycling."""
+    """Measure every server at every shape, adds and cycles."""
     load = run.redis_benchmark
     if load is None:
         run.note("NO REDIS-BENCHMARK: adds over RESP are not measured (Debian package redis-tools)")
@@ -60,7 +60,7 @@ def _measure_adds(run: Run, load: RedisBenchmark, server: Running, shape: Shape)
     prefix = f"glidemq.{server.kind.name}.add-{shape}"
     words = add_words(int(time.time() * 1000))
     speed, warmed = float(GUESS_PER_S), 0
-    # Half of the time at a guess, the other half to see how wrong it was.
+    # Half of the time for the estimate, the other half to see how wrong it was.
     for seconds in (run.warm_seconds(server) / 2,) * 2:
         requests = _requests(shape, speed * seconds)
         speed = load.run(server.port, server.pid, shape, requests, words).ops_per_s
@@ -78,11 +78,11 @@ def _requests(shape: Shape, wanted: float) -> int:
 
 
 def check_adds(port: int, jobs: int) -> None:
-    """See that all jobs wait, and that the newest is the one that was sent."""
+    """Check that all jobs wait, and that the newest is the one that was sent."""
     with Resp(port) as server:
         waiting = server.number("XLEN", f"{QUEUE}:stream")
         if waiting != jobs:
-            raise BenchError(f"{jobs} jobs were added, {waiting} wait")
+            raise BenchError(f"{jobs} jobs were added, {waiting} are waiting")
         newest = server.ask("XREVRANGE", f"{QUEUE}:stream", "+", "-", "COUNT", "1")
         job = _job_of(newest)
         data = server.ask("HGET", f"{QUEUE}:job:{job}", "data")
@@ -91,7 +91,7 @@ def check_adds(port: int, jobs: int) -> None:
 
 
 def _job_of(entries: object) -> str:
-    """Return the job one entry of a stream tells of."""
+    """Return the job that one stream entry names."""
     match entries:
         case [[str(), ["jobId", str(job), *_]]]:
             return job
@@ -108,7 +108,7 @@ def _measure_cycles(run: Run, server: Running, shape: Shape) -> None:
 
 
 def check_cycles(port: int, streams: list[str], result: LoadResult) -> None:
-    """See that nothing waits and nothing is out with a worker."""
+    """Check that no job is waiting or held by a worker."""
     with Resp(port) as server:
         for stream in streams:
             waiting, pending = (

@@ -1,9 +1,9 @@
-"""Growth: the yard with much in it beside the yard with little in it, at the same work.
+"""Growth: a yard with much data in it compared with a nearly empty one, doing the same work.
 
 Jobs: a thousand waiting, a million of another priority (never taken), a million of the same
-priority (the oldest is taken each time, so the whole line moves). Tubes: each job goes through
-the next of ten or of a hundred thousand tubes, all kept alive by a job that waits in each.
-The servers of one comparison live side by side, so each is filled once; those not under load
+priority (the oldest is taken each time, so the whole queue moves). Tubes: each job goes through
+the next of ten or of a hundred thousand tubes, all kept alive by a waiting job in each.
+The servers of one comparison run at the same time, so each is filled once; those not under load
 are idle.
 """
 
@@ -19,7 +19,7 @@ __all__ = ["SERVERS", "SHAPES", "measure_growth"]
 
 SHAPES = (Shape(64, 1), Shape(4, 64))
 SERVERS = ("jobyard-memory", "jobyard-durable")
-CYCLE_PRIORITY = 1024  # what the load generator gives its own jobs
+CYCLE_PRIORITY = 1024  # the priority of the load generator's own jobs
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Arm:
 
 
 def measure_growth(run: Run) -> None:
-    """Compare full with nearly empty, for each way of being full."""
+    """Compare full with nearly empty, for each kind of content."""
     scale = run.settings
     by_jobs = (
         Arm("few", scale.jobs_few),

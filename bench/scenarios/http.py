@@ -2,12 +2,12 @@
 
 Records hold 100 bytes of text. wrk keeps 16 connections busy, one request on each: writes of one
 and of 100 records, pages of 256 and 1,000 records from random cursors, claims of 8 jobs and their
-acks. Every measurement has a fresh server, and ends with a look at the topic itself: records that
-were answered for and are not there would be speed out of nowhere. On the durable server every
+acks. Every measurement has a fresh server, and ends with a check of the topic itself: records that
+were acknowledged but are not there would be false speed. On the durable server every
 answer to a write or an ack waits for the disk.
 
-The floor is a server that parses requests and answers each alike (bench/httpecho.py). It is under
-the load of single writes, nothing else means anything to it.
+The floor is a server that parses requests and gives each the same answer (bench/httpecho.py). It
+is measured with single writes only, because other loads mean nothing to it.
 """
 
 import random
@@ -40,7 +40,7 @@ LOADS: Final = (*WRITES, *PAGES, LEASES)
 
 
 def measure_http(run: Run) -> None:
-    """Measure everything there is over HTTP."""
+    """Measure everything that is available over HTTP."""
     wrk = run.wrk
     if wrk is None:
         run.note(f"NO WRK: {', '.join(LOADS)} over HTTP are not measured (Debian package wrk)")
@@ -116,7 +116,7 @@ def _measure_leases(run: Run, wrk: Wrk, server: Running, prefix: str) -> None:
     before = topic.state()
     seen, result = wrk.run(server.port, server.pid, "lease.lua", words, run.settings.seconds)
     after = topic.state()
-    # A job that was acked is no longer there, and nothing else removes one.
+    # An acked job is removed, and nothing else removes one.
     acked = (after.head_seq - after.count) - (before.head_seq - before.count)
     check_growth("acks", seen.records, acked, CLAIM)
     if seen.refills:
@@ -143,9 +143,9 @@ def _write_body(server: Running, count: int) -> Path:
 
 
 def check_growth(what: str, answered: int, found: int, batch: int) -> None:
-    """See that what was answered for is there, and no more than wrk had on the wire at its end."""
+    """Check that everything acknowledged is there, plus at most what wrk had on the wire."""
     if not answered <= found <= answered + CONNECTIONS * batch:
-        raise BenchError(f"{answered} {what} were answered for, the topic shows {found}")
+        raise BenchError(f"{answered} {what} were acknowledged, the topic shows {found}")
 
 
 def _note(run: Run, prefix: str, records: int, result: LoadResult) -> None:
@@ -184,7 +184,7 @@ def _measure_streams(run: Run) -> None:
 
 
 def _measure_log(run: Run, kind: Kind, folder: Path) -> None:
-    """Weigh a log, and where it lasts, kill the server and wait for it to come back."""
+    """Measure the size of a log; if it is durable, kill the server and measure its recovery."""
     records = run.settings.jobs
     prefix = f"http.{kind.name}.log"
     server = run.stable.start(kind, folder)
@@ -209,7 +209,7 @@ def _measure_log(run: Run, kind: Kind, folder: Path) -> None:
 
 
 def _start_again(run: Run, server: Running, folder: Path) -> Running:
-    """Kill the server and start it on what it left; every record must be there."""
+    """Kill the server and start it again on the same data; every record must be there."""
     records = run.settings.jobs
     server.kill()
     again = run.stable.start(server.kind, folder)
@@ -218,7 +218,7 @@ def _start_again(run: Run, server: Running, folder: Path) -> Running:
         topic = Topic(again.port, TOPIC)
         state = topic.state()
         if (state.head_seq, state.count) != (records, records):
-            raise BenchError(f"{records} records became {state} after kill and start")
+            raise BenchError(f"{records} records became {state} after kill and restart")
         limit = min(1000, records)
         topic.check_page(random.randrange(records - limit + 1), limit)
         undo.pop_all()

@@ -1,7 +1,7 @@
-"""Memory: how much a server grows for each job that waits in it.
+"""Memory: how much a server grows for each waiting job.
 
-Resident memory before and after a fill, divided by the jobs. One round: nothing here is noisy,
-and the servers are not compared by the clock.
+Resident memory before and after a fill, divided by the jobs. One round: these values are not
+noisy, and no time is measured.
 """
 
 from bench.run import Run, say
@@ -12,7 +12,7 @@ SERVERS = ("beanstalkd", "jobyard-memory", "jobyard-durable")
 
 
 def measure_memory(run: Run) -> None:
-    """Fill each server and weigh it."""
+    """Fill each server and measure its memory."""
     jobs = run.settings.jobs
     for kind in run.kinds(SERVERS):
         say(f"memory {kind.name}, {jobs:,} jobs")

@@ -2,8 +2,8 @@
 
 The clock runs from the start of the process to its `ready` line (beanstalkd: to its first
 answer), so it includes Python's own start, which is also measured alone, on empty data. After
-every start all jobs must be there. "cold" starts follow a request to the kernel to forget the
-files; a virtual machine's host may still remember them.
+every start all jobs must be there. Before a "cold" start the kernel is asked to drop the
+files from its cache; the host of a virtual machine may still have them cached.
 """
 
 import os
@@ -20,7 +20,7 @@ SERVERS = ("jobyard-durable", "beanstalkd-unsynced")
 
 
 def measure_recovery(run: Run) -> None:
-    """Fill once, then kill and start again, warm and cold, round by round."""
+    """Fill once, then kill and restart, warm and cold, round by round."""
     for kind in run.kinds(SERVERS):
         say(f"recovery {kind.name}, {run.settings.jobs:,} jobs")
         folder = run.stable.new_folder()
@@ -65,7 +65,7 @@ def _start_again(run: Run, server: Running, folder: Path) -> Running:
     if found != run.settings.jobs:
         again.kill()
         raise BenchError(
-            f"{server.kind.name}: {found} of {run.settings.jobs} jobs after kill and start"
+            f"{server.kind.name}: {found} of {run.settings.jobs} jobs after kill and restart"
             f"{again.log_tail()}"
         )
     return again

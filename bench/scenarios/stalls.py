@@ -1,12 +1,12 @@
-"""Stalls: how long a client at another door is kept waiting while one heavy command is done.
+"""Stalls: how long a client at another door has to wait while one heavy command runs.
 
-A pinger (`bench/pinger.py`) asks the beanstalk door for next to nothing while each command of
-`bench/heavy.py` is done at another door, to a server that holds as much as is promised. Told are
-the longest wait, and the most processor time of the server's loop that any ping waited through:
-the turns that held it up. The second is what the goal is about; the first has the machine in it.
+A pinger (`bench/pinger.py`) sends trivial requests to the beanstalk door while each command of
+`bench/heavy.py` runs at another door, on a server that holds as much as we promise to support. It
+reports the longest wait, and the most processor time of the server's loop that any ping waited
+through: the turns that delayed it. The goal is on the second; the first includes the machine.
 
-A command above the goal is measured twice more, and the median counts: on a virtual machine the
-processor itself pauses now and then, and what a command does it does every time.
+A command above the goal is measured twice more, and the median counts: a virtual machine
+pauses now and then, while the cost of a command is the same every time.
 """
 
 import json
@@ -26,7 +26,7 @@ __all__ = ["SERVERS", "measure_stalls"]
 
 SERVERS = ("jobyard-all-memory", "jobyard-all-durable")
 ROUTERS = 1000
-# From where on a command is measured again, and how often.
+# Above this a command is measured again, this many times.
 LONG_MS = 10.0
 AGAIN = 2
 ROOT = Path(__file__).parent.parent.parent
@@ -52,13 +52,13 @@ def _tell(process: "subprocess.Popen[str]", word: str) -> dict[str, float]:
     process.stdin.flush()
     line = process.stdout.readline()
     if not line:
-        raise BenchError("the pinger has ended")
+        raise BenchError("the pinger ended")
     said: dict[str, float] = json.loads(line)
     return said
 
 
 def measure_stalls(run: Run) -> None:
-    """Do each heavy command to a server of its own."""
+    """Run each heavy command on a fresh server."""
     for kind in run.kinds(SERVERS):
         found: list[float] = []
         for heavy in HEAVY:

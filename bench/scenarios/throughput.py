@@ -1,4 +1,4 @@
-"""Throughput: put, reserve, delete of 100-byte jobs, the yard beside beanstalkd, five shapes.
+"""Throughput: put, reserve, delete of 100-byte jobs, the yard against beanstalkd, five shapes.
 
 Every measurement has a fresh server on empty data. Durable servers answer after the sync.
 """

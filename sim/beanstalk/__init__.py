@@ -1,1 +1,1 @@
-"""Runs with beanstalk clients: what they should be answered."""
+"""Runs with beanstalk clients: the model of the answers they should get."""

@@ -1,8 +1,8 @@
 """What a restart may bring back of each job, record by record.
 
 One entry for each record the yard must have made, in the order of all records. A restart brings
-back all up to some record and nothing after it, so what is found must fit every job's entries at
-one and the same record. Entries that can no longer be lost are forgotten but for the newest.
+back everything up to some record and nothing after it, so the state found must fit every job's
+entries at the same record. Of entries that can no longer be lost, only the newest is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DELAYED: Final = 1
 LEASED: Final = 2
 DEAD: Final = 3
 
-# Among the due times of a remembered delay: it may also have been saved as over.
+# Among the due times of a remembered delay: it may also have been recorded as over.
 OVER: Final = -1
 
 
@@ -38,9 +38,9 @@ class Memory:
 
 
 class Entry:
-    """One record: what it may have left behind, and its place in the order of all records.
+    """One record: the states it may have left, and its place in the order of all records.
 
-    `first` and `last` differ where the order within one tick is not known. None: the job is gone.
+    `first` and `last` differ if the order within one tick is unknown. None: the job is gone.
     """
 
     __slots__ = ("first", "last", "memories")
@@ -52,18 +52,18 @@ class Entry:
 
 
 class Records:
-    """The order of all records, and which of them answers may rest on."""
+    """The order of all records, and which of them answers may depend on."""
 
     def __init__(self) -> None:
         self.count = 0
-        # The newest record that an answer may wait for, and the newest that was surely made.
+        # The newest record that an answer may wait for, and the newest that certainly exists.
         self.waited = 0
         self.certain = 0
-        # A full disk may go without records that change nothing but counts.
+        # A full disk may skip records that change only counts.
         self.may_skip = False
-        # Wall minus world time as the journal knows it.
+        # Wall time minus world time as stored in the journal.
         self.wall_offset = 0
-        # Jobs with entries that a power cut might take back.
+        # Jobs with entries that a power cut might undo.
         self.recent: list[ModelJob] = []
 
     def add(
@@ -93,7 +93,7 @@ class Records:
         self.waited = self.certain = self.count
 
     def note_over(self, job: ModelJob) -> None:
-        """Note that a delay ended: no record says so, but a copy made from now on would."""
+        """Note that a delay ended: no record states it, but a copy made from now on would."""
         for memory in job.history[-1].memories or ():
             memory.walls.add(OVER)
 
@@ -107,7 +107,7 @@ class Records:
                     memory.walls.add(job.due + offset)
 
     def blur(self, before: int) -> None:
-        """Note that the order of the records after `before` is not known."""
+        """Note that the order of the records after `before` is unknown."""
         for job in self.recent:
             for entry in job.history:
                 if entry.last > before:
@@ -115,7 +115,7 @@ class Records:
                     entry.last = self.count
 
     def settle(self, number: int) -> None:
-        """Note that records up to `number` are on disk for good: no restart goes back behind."""
+        """Note that records up to `number` are durable: no restart goes back before them."""
         recent: list[ModelJob] = []
         for job in self.recent:
             history = job.history

@@ -1,11 +1,11 @@
-"""What a yard should answer, in plain dicts and sorted lists: no journal, no heaps.
+"""The expected answers of a yard, in plain dicts and sorted lists: no journal, no heaps.
 
-The model runs every command after the yard did and checks the yard's own words against its own, one
-answer at a time. It also writes down, job by job, what a restart may bring back: one entry for each
-record the yard must have made, in their order. Times are the world's, which never jump.
+The model runs every command after the yard did and compares the yard's answers with its own, one
+answer at a time. It also records, job by job, what a restart may bring back: one entry for each
+record the yard must have made, in order. Times are world times, which never jump.
 
-Only what time alone brings about (`tick`) may happen in more than one order; there the model checks
-that the yard's choice was a legal one and follows it.
+Only the effects of time alone (`tick`) may happen in more than one order; there the model checks
+that the yard's choice was legal and follows it.
 """
 
 from bisect import insort
@@ -19,7 +19,7 @@ from sim.workload import COUNTED, Command
 
 
 class Model:
-    """All that a yard should remember."""
+    """The whole state that a yard should have."""
 
     def __init__(self, is_refusal_fair: Callable[[], bool], reach: Callable[[str], None]) -> None:
         self._is_refusal_fair = is_refusal_fair
@@ -42,7 +42,7 @@ class Model:
         self.begin(0)
 
     def begin(self, now: int) -> None:
-        """Forget all that belongs to one process, before jobs are brought back."""
+        """Forget everything that belongs to one process, before jobs are recovered."""
         self.jobs = {}
         self.tubes = {}
         self.clients = []
@@ -52,17 +52,17 @@ class Model:
         self.puts_count = self.timeouts_count = self.connections_total = self._leases_count = 0
         self._waits_count = 0
 
-    # -- where jobs stand ----------------------------------------------------------------------
+    # -- where jobs are ------------------------------------------------------------------------
 
     def open_tube(self, name: str) -> Tube:
-        """Return a tube, making it if need be."""
+        """Return a tube, created if it does not exist."""
         tube = self.tubes.get(name)
         if tube is None:
             tube = self.tubes[name] = Tube(name)
         return tube
 
     def enter(self, job: ModelJob, state: int) -> None:
-        """Stand a job where its state says."""
+        """Put a job where its state says."""
         job.state = state
         tube = job.tube
         if state == READY:
@@ -151,7 +151,7 @@ class Model:
             client.is_finished = True
 
     def end_input(self, client: Client) -> None:
-        """Run what has arrived; nobody can wait any longer."""
+        """Run what has arrived; the client can no longer wait."""
         client.is_ended = True
         if client.is_waiting:
             self._stop_waiting(client)
@@ -159,7 +159,7 @@ class Model:
         self.run(client)
 
     def closed(self, client: Client) -> None:
-        """Give back what a connection held."""
+        """Give back the jobs that a connection held."""
         self.clients.remove(client)
         if client.is_waiting:
             self._stop_waiting(client)
@@ -382,9 +382,9 @@ class Model:
         client.say(command.body, self.records.waited)
 
     def _nothing(self, client: Client, command: Command) -> None:
-        """See the line of a put too big: nothing is answered before the last byte is here."""
+        """Ignore the line of a put that is too big: the answer comes after its last byte."""
 
-    # -- listings ------------------------------------------------------------------------------
+    # -- lists and statistics ------------------------------------------------------------------
 
     def _say_list(self, client: Client, names: list[str]) -> None:
         text = "---\n" + "".join(f"- {name}\n" for name in names)
@@ -420,7 +420,7 @@ class Model:
     # -- time ----------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let everything happen that is due, and check who was given what."""
+        """Apply everything that is due, and check which client was given what."""
         records = self.records
         before = records.count
         fresh = self._expire()
@@ -443,7 +443,7 @@ class Model:
             records.blur(before)
 
     def _expire(self) -> set[int]:
-        """End delays, pauses and leases; return the jobs that became ready by it."""
+        """End delays, pauses and leases; return the jobs that became ready."""
         fresh: set[int] = set()
         for tube in self.tubes.values():
             if tube.pause_ms and tube.pause_until <= self.now:
@@ -471,7 +471,7 @@ class Model:
             raise Violation("lease", f"job {number} was given to client {client.number}")
         tube = job.tube
         if tube not in client.watched or tube.pause_until > self.now:
-            raise Violation("order", f"job {number} left tube {tube.name}, which is closed to it")
+            raise Violation("order", f"job {number} left tube {tube.name}, which is paused")
         for other in tube.waiters[: tube.waiters.index(client)]:
             if not other.observed and other.until > self.now and other.soon > self.now:
                 raise Violation("waiters", f"client {other.number} came before {client.number}")

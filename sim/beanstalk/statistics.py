@@ -1,4 +1,4 @@
-"""What `stats`, `stats-tube` and `stats-job` should tell, key by key."""
+"""The expected values of `stats`, `stats-tube` and `stats-job`, key by key."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def of_server(model: Model) -> dict[str, str]:
         "platform": '"virtual"',
     }
     facts |= {f"binlog-{key}": UNKNOWN for key in (*_BINLOG, "max-size")}
-    # Told only while it is so.
+    # Present only while it is true.
     facts |= dict.fromkeys(("disk-full", "damaged"), UNKNOWN)
     return facts
 

@@ -1,1 +1,1 @@
-"""Bunqueue clients in the simulator: what they ask, and what the yard must then answer."""
+"""Bunqueue clients in the simulator: their commands, and the answers the yard must give."""

@@ -1,10 +1,10 @@
-"""A server process with a bunqueue door beside the beanstalk one."""
+"""A server process with a bunqueue door in addition to the beanstalk one."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.protocols.bunqueue.door import BunqueueDoor, Surroundings
+from jobyard.protocols.bunqueue.door import BunqueueDoor, Environment
 from jobyard.protocols.bunqueue.entrance import BunqueueEntrance
 from sim.boot import Boot
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from sim.workload import Swarm
 
 
-class Stillness(Surroundings):
-    """A process that never changes, and no way out of it."""
+class Stillness(Environment):
+    """The environment of a process that never changes and sends nothing out."""
 
     def memory_mb(self) -> float:
         """Return a size."""
@@ -25,7 +25,7 @@ class Stillness(Surroundings):
         return 1.0
 
     def disk_error(self) -> str:
-        """Return that nothing is wrong."""
+        """Return that there is no error."""
         return ""
 
     def disk_error_since_ms(self) -> int:
@@ -36,7 +36,7 @@ class Stillness(Surroundings):
         """Send nothing."""
 
     def forget(self, webhook_id: str) -> None:
-        """Forget nothing."""
+        """Do nothing."""
 
     def take_outcomes(self) -> list[tuple[str, bool, int]]:
         """Return nothing."""

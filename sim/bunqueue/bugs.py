@@ -1,6 +1,6 @@
 """Planted bugs that only runs with bunqueue clients can find: plain data, see `sim.bugs`.
 
-Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+Each is a story, the invariants that may find it, and changes of the sources as (module,
 right text, wrong text).
 """
 
@@ -14,7 +14,7 @@ _RESTART: Final = frozenset({"restart", "recovery twice", "no job from nowhere"}
 
 BUN_BUGS: Final[dict[str, Planted]] = {
     "lock-token-unchecked": (
-        "whoever knows the id of a locked job may finish it",
+        "any client that has the id of a locked job may finish it",
         frozenset({"reply"}),
         (
             (
@@ -25,21 +25,24 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "key-freed-by-retry": (
-        "a job that is tried again lets others with its key in",
+        "a job that is retried lets others with its key in",
         frozenset({"dedup", "state"}) | _RESTART,
         (
             (
                 "jobyard.engine.state.yard",
-                "        self._leave(job)\n        why = end.why\n        if why == RELEASED:\n",
+                (
+                    "        self._leave(job)\n        why = end.why\n"
+                    "        if why == Cause.RELEASED:\n"
+                ),
                 (
                     "        self._leave(job)\n        self.names.free_key(job)\n"
-                    "        why = end.why\n        if why == RELEASED:\n"
+                    "        why = end.why\n        if why == Cause.RELEASED:\n"
                 ),
             ),
         ),
     ),
     "attempts-forgotten": (
-        "a restart gives every job its attempts back",
+        "a restart resets the attempts of every job",
         _RESTART,
         (
             (
@@ -50,18 +53,18 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "result-dropped": (
-        "compaction forgets what jobs came to",
+        "compaction forgets the results of jobs",
         _RESTART | {"live bytes", "result"},
         (
             (
-                "jobyard.model.details",
+                "jobyard.model.details_codec",
                 "    if outcome is not None and outcome.result_size > 0:\n        # The last",
                 "    if outcome is not None and outcome.result_size < 0:\n        # The last",
             ),
         ),
     ),
     "child-ends-first": (
-        "those who wait for a job are told in a later batch than the one with its end",
+        "clients that wait for a job are notified in a later batch than that of its end",
         frozenset({"members", "liveness"}) | _RESTART,
         (
             (
@@ -78,7 +81,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "revived-without-reset": (
-        "a job that is brought back has used up its attempts",
+        "a job that is brought back has no attempts left",
         frozenset({"state", "attempts"}),
         (
             (
@@ -89,18 +92,18 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "old-base-not-killed": (
-        "a job that was given another body comes back after its end",
+        "a job whose body was replaced comes back after its end",
         _RESTART | {"live bytes", "JournalDamaged", "AssertionError", "KeyError"},
         (
             (
                 "jobyard.journal.journal",
-                "        for base in extra.old_bases:\n            if base in self.segments:\n",
-                "        for base in extra.old_bases:\n            if base < 0:\n",
+                "        for base in details.old_bases:\n            if base in self.segments:\n",
+                "        for base in details.old_bases:\n            if base < 0:\n",
             ),
         ),
     ),
     "policy-dropped": (
-        "compaction forgets what jobs were put with",
+        "compaction forgets the options of jobs",
         _RESTART | {"JournalDamaged"},
         (
             (
@@ -122,29 +125,29 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "settings-not-recorded": (
-        "a pause or a limit does not outlive the process",
+        "a pause or a limit does not survive the process",
         _RESTART,
         (
             (
                 "jobyard.engine.jobs.queues",
-                "            yard.journal.set_entry(SETTINGS, key, settings.encode())\n",
+                "            yard.journal.set_entry(EntryKind.SETTINGS, key, settings.encode())\n",
                 "            pass\n",
             ),
         ),
     ),
     "late-token-kept": (
-        "a token stays good after somebody else was given the job",
+        "a token stays valid after the job was given to another client",
         frozenset({"reply"}),
         (
             (
                 "jobyard.engine.jobs.take",
-                "        extra.last_lease = 0\n",
-                "        extra.last_lease += 0\n",
+                "        details.last_lease = 0\n",
+                "        details.last_lease += 0\n",
             ),
             (
                 "jobyard.engine.jobs.finish",
-                "        job.extra.last_lease = 0\n",
-                "        job.extra.last_lease += 0\n",
+                "        job.details.last_lease = 0\n",
+                "        job.details.last_lease += 0\n",
             ),
         ),
     ),
@@ -154,24 +157,24 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.finish",
-                "lease.terms.proof == TOKEN and end.why in (STALLED, LET_GO):",
-                "lease.terms.proof == TOKEN:",
+                "        and end.why in (Cause.STALLED, Cause.HOLDER_LEFT)\n",
+                "        and end.why >= 0\n",
             ),
         ),
     ),
     "stalls-forgotten": (
-        "a state record does not tell how often a job stalled",
+        "a state record does not store how often a job stalled",
         _RESTART,
         (
             (
                 "jobyard.engine.recovery.replay",
-                "            tally.stalls = read_i32_le(data, at + 64)\n",
+                "            counters.stalls = read_i32_le(data, at + 64)\n",
                 "",
             ),
         ),
     ),
     "unblocked-too-soon": (
-        "a job runs when the first of those it waits for is done",
+        "a job runs when the first of its dependencies is done",
         frozenset({"state", "members", "lease"}),
         (
             (
@@ -182,7 +185,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "given-before-durable": (
-        "a job is given out before its put is on disk",
+        "a job is delivered before its put is on disk",
         frozenset({"answer before its record"}),
         (
             (
@@ -193,7 +196,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "policy-number-reused": (
-        "a restart forgets which numbers of policies were given out",
+        "a restart forgets which policy numbers were assigned",
         _RESTART | {"live bytes"},
         (
             (
@@ -204,7 +207,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "batch-half-entered": (
-        "a batch of which a job is refused leaves the others behind",
+        "a batch with a refused job leaves the others behind",
         frozenset({"counters", "state", "dedup"}),
         (
             (
@@ -214,17 +217,17 @@ BUN_BUGS: Final[dict[str, Planted]] = {
             ),
             (
                 "jobyard.protocols.bunqueue.commands.push_batch",
-                "        job = commit(self._yard, queue, wish, links, now_ms)\n",
+                "        job = commit(self._yard, queue, new_job, links, now_ms)\n",
                 (
                     "        if links is not None:\n"
                     "            links.refuse_taken(queue, now_ms)\n"
-                    "        job = commit(self._yard, queue, wish, links, now_ms)\n"
+                    "        job = commit(self._yard, queue, new_job, links, now_ms)\n"
                 ),
             ),
         ),
     ),
     "key-kept-by-replaced": (
-        "a job replaced while it ran has its key back after a restart",
+        "a job replaced while it ran owns its key again after a restart",
         _RESTART | {"dedup"},
         (
             (
@@ -235,13 +238,13 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "obliterated-by-halves": (
-        "jobs of an obliterated queue that are not freed yet are there after a restart",
+        "jobs of an obliterated queue that are not freed yet exist after a restart",
         _RESTART | {"state", "counters"},
         (
             (
                 "jobyard.engine.jobs.obliterate",
-                "        if entry.kind == CONDEMNED and not entry.is_gone:\n",
-                "        if entry.kind == CONDEMNED and entry.is_gone:\n",
+                "        if entry.kind == EntryKind.CONDEMNED and not entry.is_gone:\n",
+                "        if entry.kind == EntryKind.CONDEMNED and entry.is_gone:\n",
             ),
         ),
     ),
@@ -257,7 +260,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "slice-skips": (
-        "a slice of a long removal passes over a job",
+        "a slice of a long removal skips a job",
         frozenset({"reply", "state", "counters"}),
         (
             (

@@ -1,7 +1,7 @@
-"""A beanstalk client beside bunqueue ones: its jobs lie in the same journal, in tubes of its own.
+"""A beanstalk client next to bunqueue ones: its jobs are in the same journal, in its own tubes.
 
-Keeps no model of beanstalk, which other runs have: only what it put, what it was told is gone, and
-the bodies it must get back.
+It has no model of beanstalk, which other runs have: only the jobs it put, those known to be gone,
+and the bodies it must get back.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _WORDS: Final = ("put", "put", "reserve", "reserve", "delete", "delete", "release", "bury", "kick")
 TTR_MS: Final = 120_000
-# A job that is not there; small numbers may be jobs of others.
+# The id of a job that does not exist; small numbers may be jobs of other clients.
 NOBODY: Final = 1 << 40
 
 
 class Guest:
-    """One beanstalk connection, opened anew after every restart."""
+    """One beanstalk connection, reopened after every restart."""
 
     def __init__(self, rng: Random, delivered: Callable[[int], None]) -> None:
         self._rng = rng
@@ -36,7 +36,7 @@ class Guest:
         self._puts_count = 0
         self.jobs: dict[int, bytes] = {}
         self._gone: dict[int, bytes] = {}
-        # When each was taken; a lease that ran out is no longer ours.
+        # When each was taken; an expired lease is no longer ours.
         self._held: dict[int, int] = {}
         self.body = b""
         self._session: BeanstalkSession
@@ -46,7 +46,7 @@ class Guest:
         self._heard_size = 0
 
     def enter(self, boot: Boot) -> None:
-        """Connect to a new process, and see that it has only jobs that were put."""
+        """Connect to a new process, and check that it has only jobs that were put."""
         self._session = BeanstalkSession(boot.door, Ear([]))
         self._outbox = Outbox(boot.gate, Mouth(self._hear))
         self._promises.clear()
@@ -64,7 +64,7 @@ class Guest:
         self._gone = {n: body for n, body in known.items() if n < boot.journal.next_id}
 
     def is_eager(self, odds: float) -> bool:
-        """Tell whether it wants to say something."""
+        """Return whether it wants to send something."""
         return self._rng.random() < odds
 
     def say(self, now_ms: int) -> None:
@@ -90,7 +90,7 @@ class Guest:
     _number = 0
 
     def told(self, now_ms: int, opened: int) -> bytes:
-        """Check the answer, which rests on batch `opened` if it tells of a change."""
+        """Check the answer, which depends on batch `opened` if it discloses a change."""
         answer = self._session.take_output()
         words = answer.split(b"\r\n", 1)[0].split()
         kind = words[0]
@@ -108,10 +108,10 @@ class Guest:
             self._held.pop(self._number, None)
             batch = opened
         elif kind in {b"RELEASED", b"BURIED"}:
-            # A full disk may go without the record of a release.
+            # A full disk may skip the record of a release.
             del self._held[self._number]
         elif kind not in {b"NOT_FOUND", b"TIMED_OUT", b"KICKED", b"OUT_OF_MEMORY"}:
-            raise Violation("reply", f"the guest was told {answer[:60]!r}")
+            raise Violation("reply", f"the guest got {answer[:60]!r}")
         self._said_size += len(answer)
         self._promises.append((self._said_size, batch))
         self._outbox.hand(answer, self._session.awaits)
@@ -131,7 +131,7 @@ class Guest:
             self._delivered(self._promises.pop(0)[1])
 
     def count(self, yard: Yard) -> None:
-        """See that all its jobs are there."""
+        """Check that all its jobs are there."""
         lost = [number for number in self.jobs if yard.jobs.get(number) is None]
         if lost:
             raise Violation("lost", f"jobs {lost} of beanstalk are not there")

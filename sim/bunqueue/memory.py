@@ -1,7 +1,7 @@
-"""What a yard remembers of everything in it, as plain values, and what a restart makes of that.
+"""A yard as plain values, and what a restart may change in them.
 
-A snapshot is taken of the living yard when a batch is sealed. A restart that reads up to that batch
-must bring back the same, but for what ends with a process: leases, and delays that are over.
+A snapshot of the running yard is taken when a batch is sealed. A restart that reads up to it
+must bring back the same, except for what ends with a process: leases, and delays that are over.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from jobyard.engine.state.yard import due_stamp
-from jobyard.model.entry import CONDEMNED, POLICY, WRITE
+from jobyard.model.entry import EntryKind
 from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
-from jobyard.model.throttle.ready_lists import STAGED
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.throttle.settings import DEFAULTS
 from sim.state import Violation
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
-    from jobyard.model.details import Extra
+    from jobyard.model.details import JobDetails
     from jobyard.model.glidemq.fields import GlidePart
     from jobyard.model.job import Job
 
 _DEFAULT_RULES: Final = DEFAULTS.encode()
 
-# One job: what never moves, then what a restart may look at differently.
+# One job: what never changes, then what a restart may change.
 Facts = dict[str, object]
 
 
 def facts_of(job: Job) -> Facts:
-    """Return everything about a job that outlives a restart, but for its body."""
+    """Return everything about a job that survives a restart, except its body."""
     facts: Facts = {
         "queue": job.queue.name,
         "kind": (int(job.family), int(job.codec), int(job.key), int(job.own_ms)),
@@ -42,7 +42,7 @@ def facts_of(job: Job) -> Facts:
         "delay": int(job.delay_ms),
         "stamp": int(job.stamp),
         "due stamp": int(due_stamp(job)),
-        "shelf": int(job.shelf),
+        "ready_list": int(job.ready_list),
         "deliveries": int(job.deliveries),
         "attempts": int(job.attempts),
         "counts": (0, 0, 0),
@@ -51,49 +51,55 @@ def facts_of(job: Job) -> Facts:
         "part": (),
         "times": (),
     }
-    extra = job.extra
-    if extra is None:
+    details = job.details
+    if details is None:
         return facts
-    tally = extra.tally
-    if tally is not None:
-        facts["counts"] = (int(tally.timeouts), int(tally.releases), int(tally.buries))
-        facts["steps"] = (int(tally.stalls), int(tally.kicks))
-    facts["rare"] = _rare(extra)
-    facts["times"] = _times(extra)
-    if extra.glide is not None:
-        facts["part"] = _part(extra.glide)
+    counters = details.counters
+    if counters is not None:
+        facts["counts"] = (int(counters.timeouts), int(counters.releases), int(counters.buries))
+        facts["steps"] = (int(counters.stalls), int(counters.kicks))
+    facts["rare"] = _rare(details)
+    facts["times"] = _times(details)
+    if details.glide is not None:
+        facts["part"] = _part(details.glide)
     return facts
 
 
 NOTHING: Final = ("", "", "", b"", 0, "", "", "", 0, (), (), (), ())
 
 
-def _rare(extra: Extra) -> tuple[object, ...]:
-    """Return the parts of a job that few jobs have, as they are and not as they are written."""
-    failures = [(int(one.attempt), int(one.reason), one.error) for one in extra.failures or ()]
+def _rare(details: JobDetails) -> tuple[object, ...]:
+    """Return the parts that few jobs have, as they are in memory and not as they are written."""
+    failures = [(int(one.attempt), int(one.reason), one.error) for one in details.failures or ()]
     members = [
-        (int(one.child_id), one.label, int(one.state), one.value) for one in extra.members or ()
+        (int(one.child_id), one.label, int(one.state), one.value) for one in details.members or ()
     ]
-    end = extra.outcome
+    end = details.outcome
     outcome: tuple[object, ...] = ()
     if end is not None:
-        # Of a result that is on disk only, the checksum is known; whether it is there is tried.
+        # For a result that is only on disk, compare the checksum; reading it is tried elsewhere.
         crc = crc32(end.result) if end.result else int(end.result_crc)
         outcome = (int(end.key), int(end.reason), end.error, int(end.codec))
         outcome += (int(end.result_size), crc if end.result_size else 0)
     return (
-        *(extra.custom_id, extra.unique_key, extra.group_id, extra.marks, int(extra.parent_id)),
-        *(extra.progress, extra.message, extra.stack, int(extra.retries)),
+        *(
+            details.custom_id,
+            details.unique_key,
+            details.group_id,
+            details.protocol_fields,
+            int(details.parent_id),
+        ),
+        *(details.progress, details.message, details.stack, int(details.retries)),
         *(tuple(failures), tuple(members), outcome),
-        tuple((one.level, one.text) for one in extra.logs or ()),
+        tuple((one.level, one.text) for one in details.logs or ()),
     )
 
 
 def _part(part: GlidePart) -> tuple[object, ...]:
-    """Return what jobs of glide-mq have beyond any other, but for when a signal comes too late."""
+    """Return the fields that only glide-mq jobs have, except when a signal comes too late."""
     limits = part.limits
     return (
-        *(part.opts, part.lane_key, int(part.order), int(part.cost), int(part.flags)),
+        *(part.opts, part.ordering_key, int(part.order), int(part.cost), int(part.flags)),
         *(int(limits.concurrency), int(limits.rate_most), int(limits.rate_ms)),
         *(int(limits.capacity), int(limits.refill), part.parent_id, part.parent_queue),
         *(part.parent_ids, part.parent_queues, part.scheduler),
@@ -101,18 +107,18 @@ def _part(part: GlidePart) -> tuple[object, ...]:
     )
 
 
-def _times(extra: Extra) -> tuple[int, ...]:
-    end = extra.outcome
+def _times(details: JobDetails) -> tuple[int, ...]:
+    end = details.outcome
     times = [] if end is None else [int(end.ended_ms), int(end.started_ms)]
-    for failure in extra.failures or ():
+    for failure in details.failures or ():
         times += [int(failure.started_ms), int(failure.failed_ms)]
-    times += [int(line.at_ms) for line in extra.logs or ()]
-    if extra.retried_ms:
-        times.append(int(extra.retried_ms))
-    if extra.unique_key and extra.key_until_ms:
-        times.append(int(extra.key_until_ms))
-    if extra.glide is not None:
-        times.append(int(extra.glide.until_ms))
+    times += [int(line.at_ms) for line in details.logs or ()]
+    if details.retried_ms:
+        times.append(int(details.retried_ms))
+    if details.unique_key and details.key_until_ms:
+        times.append(int(details.key_until_ms))
+    if details.glide is not None:
+        times.append(int(details.glide.until_ms))
     return tuple(times)
 
 
@@ -122,40 +128,40 @@ class Snapshot:
     def __init__(self, yard: Yard, bodies: dict[int, bytes]) -> None:
         self.jobs = {int(job.id): facts_of(job) for job in yard.jobs.all()}
         self.bodies = bodies
-        # A start frees the jobs of emptied queues that are left, and then drops the entry for them.
+        # A start frees the remaining jobs of emptied queues, and then drops the entry for them.
         entries = entries_of(yard)
-        self.entries = {key: entries[key] for key in entries if key[0] != CONDEMNED}
+        self.entries = {key: entries[key] for key in entries if key[0] != EntryKind.CONDEMNED}
         self.tables = tables_of(yard)
 
 
 def entries_of(yard: Yard) -> dict[tuple[int, bytes], bytes]:
-    """Return what is remembered under keys.
+    """Return the journal entries by kind and key.
 
-    Policies are compared job by job; no record says that the key of a write is forgotten.
+    Policies are compared job by job; no record states that the key of a write is forgotten.
     """
     return {
         (int(entry.kind), bytes(entry.key)): bytes(entry.value)
         for entry in yard.journal.entries.values()
-        if not entry.is_gone and entry.kind not in {POLICY, WRITE}
+        if not entry.is_gone and entry.kind not in {EntryKind.POLICY, EntryKind.WRITE}
     }
 
 
 def found_by_name(yard: Yard) -> dict[str, int]:
-    """Return the jobs that clients have named; those that are gone for all may not be freed yet."""
+    """Return the jobs with client-chosen names; removed ones may not be freed yet."""
     named = dict((*yard.names.custom.items(), *yard.names.glide.items()))
     there = {name: job for name, job in named.items() if job.id >= job.queue.gone_before}
     return {name: int(job.id) for name, job in there.items()}
 
 
 def tables_of(yard: Yard) -> dict[str, object]:
-    """Return by which names jobs are found."""
+    """Return the tables by which jobs are found by name."""
     names = yard.names
     keys: dict[tuple[str, str], tuple[int, int]] = {}
     for queue in yard.queues.values():
         for key, job in (queue.keys or {}).items():
-            extra = job.extra
-            assert extra is not None
-            keys[queue.name, key] = (int(job.id), int(extra.key_until_ms))
+            details = job.details
+            assert details is not None
+            keys[queue.name, key] = (int(job.id), int(details.key_until_ms))
     rules: dict[str, bytes] = {}
     for queue in yard.queues.values():
         if queue.rules is not None:
@@ -173,10 +179,10 @@ def tables_of(yard: Yard) -> dict[str, object]:
     }
 
 
-# What a full disk may go without.
+# Fields that a full disk may leave unrecorded.
 _SKIPPED: Final = ("deliveries", "counts")
-# What moves when the wall clock does.
-_TIMES: Final = ("created", "due", "times", "stamp", "state", "shelf")
+# Fields that move with the wall clock.
+_TIMES: Final = ("created", "due", "times", "stamp", "state", "ready_list")
 
 
 class Comparison:
@@ -214,7 +220,7 @@ class Comparison:
                 raise Violation("restart", f"{name}: {table}, not {wanted}")
 
     def _lasting(self, keys: object) -> object:
-        """Return the keys that still keep others out."""
+        """Return the keys that still keep duplicates out."""
         assert isinstance(keys, dict)
         return {
             place: (number, until)
@@ -237,7 +243,7 @@ class Comparison:
             if kind[0] in {BUNQUEUE, GLIDE}:
                 facts["stamp"] = facts["due stamp"]
             if kind[0] == GLIDE:
-                facts["shelf"] = STAGED
+                facts["ready_list"] = ReadyList.STAGED
         elif state in {DELAYED, BLOCKED}:
             facts["due"] = min(due, self._now_ms + delay)
         return facts
@@ -251,7 +257,7 @@ class Comparison:
             if found["state"] not in {DELAYED, BLOCKED}:
                 skipped.add("delay")
             if found["state"] in {DEAD, DONE}:
-                # Its place in line counts no more, and a lease that was not recorded gave it one.
+                # Its place in line no longer matters, and an unrecorded lease gave it one.
                 skipped.add("stamp")
         if self._has_jumped:
             skipped.update(_TIMES)

@@ -1,8 +1,8 @@
-"""What bunqueue clients may be told: jobs as a worker or producer understands them, in plain dicts.
+"""The answers bunqueue clients may get: jobs as a worker or producer sees them, in plain dicts.
 
-The model is told of every command with its answer, after the yard gave it, and of every tick. Where
+The model gets every command with its answer, after the yard gave it, and every tick. Where
 the protocol leaves a choice (which of several ready jobs, how long a backoff) it checks that the
-yard's choice was a legal one and follows it. Times are those of the boot's steady clock.
+yard's choice was legal and follows it. Times are those of the boot's steady clock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.wire.msgpack.write import encode
-from sim.bunqueue.nouns import Ask, BunClient, BunJob, Lock, Told
+from sim.bunqueue.nouns import Ask, BunClient, BunJob, Lock, Reply
 from sim.bunqueue.state import BunState
 from sim.state import Violation
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PLAIN_LOCK_MS: Final = 35_000
 FULL: Final = "Storage full"
-# Remove one job after the other, and may come to a halt where there is no room for a record.
+# Remove one job after the other, and may stop where there is no room for a record.
 REMOVALS: Final = frozenset({"Drain", "Obliterate", "PurgeDlq"})
 WORDS: Final = {
     READY: "waiting",
@@ -34,18 +34,18 @@ WORDS: Final = {
 
 
 class BunModel(BunState):
-    """What each command does, and what is answered to it."""
+    """The effect of each command, and its answer."""
 
     def __init__(self, is_refusal_fair: Callable[[], bool], reach: Callable[[str], None]) -> None:
         super().__init__(reach)
         self._is_refusal_fair = is_refusal_fair
-        # Given in one turn of the yard, in an order that the answers do not tell.
+        # Given in one turn of the yard, in an order that the answers do not show.
         self._just_given: set[str] = set()
         self._is_loose = False
         self._replaced_count = 0
 
-    def answered(self, client: BunClient, ask: Ask, told: Told) -> None:
-        """Check the answer to one command and do what the command did."""
+    def answered(self, client: BunClient, ask: Ask, told: Reply) -> None:
+        """Check the answer to one command and apply the command."""
         if told.get("error") == FULL:
             if not (self.may_fill and self._is_refusal_fair()):
                 raise Violation("full disk", f"{ask.cmd} was refused although there is room")
@@ -56,76 +56,76 @@ class BunModel(BunState):
         method(client, ask, told)
 
     def _follow_removals(self, queue: str) -> None:
-        """Let jobs go that were removed before the room for such records ran out."""
+        """Drop jobs that were removed before the room for such records ran out."""
         for job in list(self.jobs.values()):
             if job.queue == queue and self.yard.jobs.get(job.number) is None:
                 self.remove(job)
 
-    def expect(self, told: Told, ask: Ask, *, is_ok: bool) -> bool:
+    def expect(self, told: Reply, ask: Ask, *, is_ok: bool) -> bool:
         """Check whether a command was done or refused; return whether it was done."""
         if bool(told["ok"]) != is_ok:
             word = "refused" if is_ok else "done"
             raise Violation("reply", f"{ask} was {word}: {told}")
         return is_ok
 
-    def _push(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _push(self, _: BunClient, ask: Ask, told: Reply) -> None:
         queue = ask.text("queue")
         refusal = self._refusal(queue, ask.fields)
         if self.expect(told, ask, is_ok=not refusal):
             self._entered(queue, ask.fields, str(told["id"]))
 
-    def _pushb(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _pushb(self, _: BunClient, ask: Ask, told: Reply) -> None:
         queue = ask.text("queue")
-        wishes = ask.maps("jobs")
+        new_jobs = ask.maps("jobs")
         if not told["ok"]:
-            if not any(self._refusal(queue, wish) for wish in wishes):
+            if not any(self._refusal(queue, new_job) for new_job in new_jobs):
                 raise Violation("reply", f"{ask} was refused: {told}")
             return
         ids = told["ids"]
         assert isinstance(ids, list)
-        assert len(ids) == len(wishes)
-        for wish, name in zip(wishes, ids, strict=True):
-            self._entered(queue, wish, str(name), is_batch=True)
+        assert len(ids) == len(new_jobs)
+        for new_job, name in zip(new_jobs, ids, strict=True):
+            self._entered(queue, new_job, str(name), is_batch=True)
 
-    def _refusal(self, queue: str, wish: Told) -> str:
+    def _refusal(self, queue: str, new_job: Reply) -> str:
         """Return why a job may not enter, or nothing."""
-        for name in _names(wish, "dependsOn"):
-            if name == wish.get("jobId"):
+        for name in _names(new_job, "dependsOn"):
+            if name == new_job.get("jobId"):
                 return "depends on itself"
             if name not in self.by_id and not _is_ours(name):
                 return "dependency not found"
-        owner = self._owner(queue, wish)
-        if owner is None or self._namesake(wish) is not None:
+        owner = self._owner(queue, new_job)
+        if owner is None or self._namesake(new_job) is not None:
             return ""
-        mode = _mode(wish)
-        if mode == "replace" and owner.state != LEASED and self._is_needed(owner, wish):
+        mode = _mode(new_job)
+        if mode == "replace" and owner.state != LEASED and self._is_needed(owner, new_job):
             return "others depend on it"
         if mode == "extend" and owner.state == LEASED:
             return "extended while active"
         return ""
 
-    def _namesake(self, wish: Told) -> BunJob | None:
-        same = self.by_id.get(str(wish.get("jobId", "")))
+    def _namesake(self, new_job: Reply) -> BunJob | None:
+        same = self.by_id.get(str(new_job.get("jobId", "")))
         return same if same is not None and same.state not in {DEAD, DONE} else None
 
-    def _owner(self, queue: str, wish: Told) -> BunJob | None:
-        owner = self.keys.get((queue, str(wish.get("uniqueKey", ""))))
+    def _owner(self, queue: str, new_job: Reply) -> BunJob | None:
+        owner = self.keys.get((queue, str(new_job.get("uniqueKey", ""))))
         if owner is None or 0 < owner.key_until <= self.now:
             return None
         return owner
 
-    def _stand_in(self, queue: str, wish: Told) -> tuple[BunJob | None, int]:
-        """Return the job that stands for a wish, and the number of a namesake that made way."""
-        same = self.by_id.get(str(wish["jobId"])) if "jobId" in wish else None
+    def _stand_in(self, queue: str, new_job: Reply) -> tuple[BunJob | None, int]:
+        """Return the existing job for a duplicate, and the number of a removed same-named job."""
+        same = self.by_id.get(str(new_job["jobId"])) if "jobId" in new_job else None
         if same is not None and same.state not in {DEAD, DONE}:
             return same, 0
-        owner = self._owner(queue, wish)
+        owner = self._owner(queue, new_job)
         if owner is not None:
-            mode = _mode(wish)
-            is_needed = owner.state != LEASED and self._is_needed(owner, wish)
+            mode = _mode(new_job)
+            is_needed = owner.state != LEASED and self._is_needed(owner, new_job)
             if mode != "replace" or is_needed:
                 if mode == "extend":
-                    owner.key_until = self.now + _ttl(wish)
+                    owner.key_until = self.now + _ttl(new_job)
                 self.reach("duplicate put")
                 return owner, 0
             if owner.state == LEASED:
@@ -138,23 +138,23 @@ class BunModel(BunState):
         self.remove(same)
         return None, same.number
 
-    def _is_needed(self, owner: BunJob, wish: Told) -> bool:
-        return bool(self.waiting_for(owner.number)) or owner.id in _names(wish, "dependsOn")
+    def _is_needed(self, owner: BunJob, new_job: Reply) -> bool:
+        return bool(self.waiting_for(owner.number)) or owner.id in _names(new_job, "dependsOn")
 
-    def _entered(self, queue: str, wish: Told, name: str, *, is_batch: bool = False) -> None:
-        owner, before = self._stand_in(queue, wish)
+    def _entered(self, queue: str, new_job: Reply, name: str, *, is_batch: bool = False) -> None:
+        owner, before = self._stand_in(queue, new_job)
         if owner is not None:
             if owner.id != name:
-                raise Violation("dedup", f"{wish} became {name}, not {owner.id}")
+                raise Violation("dedup", f"{new_job} became {name}, not {owner.id}")
             return
-        if name in self.by_id or ("jobId" in wish and wish["jobId"] != name):
-            raise Violation("dedup", f"{wish} became {name}")
-        job = BunJob(self._number_of(name, is_batch=is_batch), name, queue, wish, self.now)
+        if name in self.by_id or ("jobId" in new_job and new_job["jobId"] != name):
+            raise Violation("dedup", f"{new_job} became {name}")
+        job = BunJob(self._number_of(name, is_batch=is_batch), name, queue, new_job, self.now)
         self.jobs[job.number] = job
         self.by_id[name] = job
         if job.key:
             self.keys[queue, job.key] = job
-        for child_name in _names(wish, "dependsOn"):
+        for child_name in _names(new_job, "dependsOn"):
             child = self.by_id.get(child_name)
             if child is not None and child.state != DONE:
                 job.waits.add(child.number)
@@ -163,7 +163,7 @@ class BunModel(BunState):
             job.is_plain = False
         heirs = self.waiting_for(before)
         if any(self.reaches(job, parent.number) for parent in heirs):
-            # A circle: they go on waiting for the one that is gone.
+            # A cycle: they still wait for the one that is gone.
             return
         for parent in heirs:
             parent.waits.discard(before)
@@ -175,13 +175,13 @@ class BunModel(BunState):
         if found is None:
             if not is_batch:
                 raise Violation("lost", f"{name} was put and is not there")
-            # One that another of its batch replaced is gone already, and its number with it.
+            # A job replaced by another one of its batch is already gone, with its number.
             self._replaced_count += 1
             return -self._replaced_count
         number = int(found.id)
         other = self.gone.get(number)
         if is_batch and other is not None and other.id == name:
-            # That was the number of this one all along: the other went within the batch.
+            # The number belonged to this job: the other one was removed within the batch.
             self._replaced_count += 1
             other.number = -self._replaced_count
             self.gone[other.number] = self.gone.pop(number)
@@ -189,7 +189,7 @@ class BunModel(BunState):
             raise Violation("ids", f"{number} was issued before")
         return number
 
-    def _pull(self, client: BunClient, ask: Ask, told: Told) -> None:
+    def _pull(self, client: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         if "jobs" in told:
             shown = told["jobs"]
@@ -208,8 +208,8 @@ class BunModel(BunState):
 
     _pullb = _pull
 
-    def note_given(self, answers: list[Told], *, is_loose: bool) -> None:
-        """Note which jobs were given to anybody in one turn; loose if they came one by one."""
+    def note_given(self, answers: list[Reply], *, is_loose: bool) -> None:
+        """Note which jobs were given to any client in one turn; loose if they came one by one."""
         self._just_given = set()
         self._is_loose = is_loose
         for told in answers:
@@ -219,7 +219,7 @@ class BunModel(BunState):
 
     def _check_empty(self, client: BunClient, ask: Ask) -> None:
         ready = [job for job in self.available(ask.text("queue")) if not self.is_old(job)]
-        # Who had waited long enough may have been told so just before a job came.
+        # A client whose timeout ended may have been answered just before a job came.
         if ready and not client.is_gone and ask.until > self.now:
             raise Violation("waiters", f"{ask} got nothing although {ready[0].id} is ready")
 
@@ -227,7 +227,7 @@ class BunModel(BunState):
         assert isinstance(shown, dict)
         job = self.by_id.get(str(shown["id"]))
         if job is None:
-            raise Violation("lease", f"{shown['id']} was given to {ask}, and should not exist")
+            raise Violation("lease", f"{shown['id']} was given to {ask} and should not exist")
         story = f"{job} was given to {ask}"
         if job.state != READY or job.queue != ask.text("queue") or self.is_old(job):
             raise Violation("lease", story)
@@ -242,14 +242,14 @@ class BunModel(BunState):
         self._lock(client, ask, job, token)
 
     def _check_turn(self, job: BunJob, story: str) -> None:
-        """See that no other job should have gone first."""
+        """Check that no other job should have been first."""
         ready = self.available(job.queue)
         if job not in ready:
-            raise Violation("order", f"{story} from a closed queue")
+            raise Violation("order", f"{story} from a paused queue")
         for other in ready:
             if self._is_loose or other.id in self._just_given or other is job:
                 continue
-            # One whose time is over, and for which others wait, goes with the next tick.
+            # An expired job that others wait for is removed with the next tick.
             if self.is_old(other):
                 continue
             # Jobs without a group go first; groups take turns.
@@ -280,18 +280,18 @@ class BunModel(BunState):
             return job.last_token is not None and token == job.last_token
         return lock.token is None or token == lock.token
 
-    def _is_late(self, job: BunJob | None, ask: Ask, told: Told) -> bool:
-        """Tell whether the end came after another; then it is answered and changes nothing."""
+    def _is_late(self, job: BunJob | None, ask: Ask, told: Reply) -> bool:
+        """Return whether the end came after another; then it is answered and changes nothing."""
         if job is None or job.state not in {DEAD, DONE}:
             return False
         if "token" not in ask.fields and not told["ok"]:
             return True
         data = told.get("data")
         if not told["ok"] or not isinstance(data, dict) or data.get("applied") is not False:
-            raise Violation("reply", f"{ask} came too late and was told {told}")
+            raise Violation("reply", f"{ask} came too late and got {told}")
         return True
 
-    def _ack(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _ack(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         if self._is_late(job, ask, told):
             return
@@ -299,7 +299,7 @@ class BunModel(BunState):
             assert job is not None
             self.complete(job, ask.fields.get("result"))
 
-    def _ackb(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _ackb(self, _: BunClient, ask: Ask, told: Reply) -> None:
         data = told.get("data")
         self.expect(told, ask, is_ok=True)
         ignored = data["ignoredIndices"] if isinstance(data, dict) else []
@@ -317,7 +317,7 @@ class BunModel(BunState):
                 assert job is not None
                 self.complete(job, results[place])
 
-    def _fail(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _fail(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         if self._is_late(job, ask, told):
             return
@@ -325,14 +325,14 @@ class BunModel(BunState):
             assert job is not None
             self.failed(job, is_final=ask.fields.get("unrecoverable") is True)
 
-    def _cancel(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _cancel(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         may = job is not None and job.state in {READY, DELAYED, BLOCKED}
         if self.expect(told, ask, is_ok=may):
             assert job is not None
             self.remove(job)
 
-    def _discard(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _discard(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         may = job is not None and job.state not in {DEAD, DONE}
         if may and job is not None and job.state == LEASED:
@@ -348,7 +348,7 @@ class BunModel(BunState):
                 job.state = DEAD
                 self.rest(job)
 
-    def _update(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _update(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         may = job is not None and job.state not in {DEAD, DONE}
         if self.expect(told, ask, is_ok=may):
@@ -356,7 +356,7 @@ class BunModel(BunState):
             self.reach("body updated")
             job.data = encode(ask.fields["data"])
 
-    def _changepriority(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _changepriority(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         may = job is not None and job.state in {READY, DELAYED, BLOCKED}
         if job is not None and job.group and ask.number("priority", 0) < 0:
@@ -365,14 +365,14 @@ class BunModel(BunState):
             assert job is not None
             job.priority = ask.number("priority", 0)
 
-    def _promote(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _promote(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         if self.expect(told, ask, is_ok=job is not None and job.state == DELAYED):
             assert job is not None
             job.state = READY
             job.is_plain = False
 
-    def _movetodelayed(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _movetodelayed(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         may = (
             job is not None and job.lock is not None and self._may_end(job, ask.fields.get("token"))
@@ -385,7 +385,7 @@ class BunModel(BunState):
             job.state = DELAYED if delay else READY
             job.due = self.now + delay
 
-    def _changedelay(self, client: BunClient, ask: Ask, told: Told) -> None:
+    def _changedelay(self, client: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         if job is not None and job.lock is not None:
             self._movetodelayed(client, ask, told)
@@ -397,7 +397,7 @@ class BunModel(BunState):
             job.state = DELAYED if delay else READY
             job.due = self.now + delay
 
-    def _movetowait(self, client: BunClient, ask: Ask, told: Told) -> None:
+    def _movetowait(self, client: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         if job is not None and job.state == DELAYED:
             self._promote(client, ask, told)
@@ -414,19 +414,19 @@ class BunModel(BunState):
             self.free(job)
             job.state = READY
 
-    def _retrycompleted(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _retrycompleted(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         job = self.by_id.get(ask.text("id"))
         if job is not None and job.state == DONE and job.queue == ask.text("queue"):
             self.revived(job)
 
-    def _drain(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _drain(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         for job in list(self.jobs.values()):
             if job.queue == ask.text("queue") and job.state == READY:
                 self.remove(job)
 
-    def _obliterate(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _obliterate(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         queue = ask.text("queue")
         for job in list(self.jobs.values()):
@@ -435,7 +435,7 @@ class BunModel(BunState):
         self.paused.discard(queue)
         self.most_active.pop(queue, None)
 
-    def _retrydlq(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _retrydlq(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         if "jobId" not in ask.fields:
             queue = ask.text("queue")
@@ -454,29 +454,29 @@ class BunModel(BunState):
         owner = None if queue is None or queue.keys is None else queue.keys.get(job.key)
         return owner is not None and int(owner.id) == job.number
 
-    def _purgedlq(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _purgedlq(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         for job in list(self.jobs.values()):
             if job.queue == ask.text("queue") and job.state == DEAD:
                 self.remove(job)
 
-    def _pause(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _pause(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         self.paused.add(ask.text("queue"))
 
-    def _resume(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _resume(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         self.paused.discard(ask.text("queue"))
 
-    def _setconcurrency(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _setconcurrency(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         self.most_active[ask.text("queue")] = ask.number("limit", 0)
 
-    def _clearconcurrency(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _clearconcurrency(self, _: BunClient, ask: Ask, told: Reply) -> None:
         self.expect(told, ask, is_ok=True)
         self.most_active.pop(ask.text("queue"), None)
 
-    def _jobheartbeat(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _jobheartbeat(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         lock = None if job is None else job.lock
         token = ask.fields.get("token")
@@ -490,7 +490,7 @@ class BunModel(BunState):
         elif lock.token is None:
             lock.until = self.now + PLAIN_LOCK_MS
 
-    def _extendlock(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _extendlock(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         lock = None if job is None else job.lock
         token = ask.fields.get("token")
@@ -500,7 +500,7 @@ class BunModel(BunState):
             lock.until = self.now + ask.number("duration", 0)
             lock.is_renewed = True
 
-    def _progress(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _progress(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         if self.expect(told, ask, is_ok=job is not None and job.lock is not None):
             assert job is not None
@@ -508,19 +508,19 @@ class BunModel(BunState):
             if job.lock.token is None:
                 job.lock.until = self.now + PLAIN_LOCK_MS
 
-    def _getstate(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _getstate(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         word = "unknown" if job is None else WORDS[job.state]
         if told.get("state") not in {word, "prioritized" if word == "waiting" else word}:
-            raise Violation("reply", f"{ask}: expected {word}, told {told}")
+            raise Violation("reply", f"{ask}: expected {word}, got {told}")
 
-    def _getresult(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _getresult(self, _: BunClient, ask: Ask, told: Reply) -> None:
         job = self.by_id.get(ask.text("id"))
         result = job.result if job is not None and job.state == DONE else None
         if told.get("result") != result:
-            raise Violation("result", f"{ask}: expected {result}, told {told}"[:1500])
+            raise Violation("result", f"{ask}: expected {result}, got {told}"[:1500])
 
-    def _getjobcounts(self, _: BunClient, ask: Ask, told: Told) -> None:
+    def _getjobcounts(self, _: BunClient, ask: Ask, told: Reply) -> None:
         counts = told["counts"]
         assert isinstance(counts, dict)
         for state, word in WORDS.items():
@@ -528,29 +528,29 @@ class BunModel(BunState):
             expected = sum(1 for j in jobs if j.queue == ask.text("queue") and j.state == state)
             is_shown_apart = state == READY and ask.text("queue") in self.paused
             if counts["paused" if is_shown_apart else word] != expected:
-                raise Violation("counters", f"{expected} jobs are {word}, told {counts}")
+                raise Violation("counters", f"{expected} jobs are {word}, got {counts}")
 
 
-def _names(wish: Told, key: str) -> list[str]:
-    names = wish.get(key, [])
+def _names(new_job: Reply, key: str) -> list[str]:
+    names = new_job.get(key, [])
     assert isinstance(names, list)
     return names
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether an id is one that the yard makes."""
+    """Return whether an id is one that the yard generates."""
     return len(name) == 36 and name[14] == "7"
 
 
-def _mode(wish: Told) -> str:
-    dedup = wish.get("dedup", {})
+def _mode(new_job: Reply) -> str:
+    dedup = new_job.get("dedup", {})
     assert isinstance(dedup, dict)
     if dedup.get("replace"):
         return "replace"
     return "extend" if dedup.get("extend") and dedup.get("ttl") else "plain"
 
 
-def _ttl(wish: Told) -> int:
-    dedup = wish["dedup"]
+def _ttl(new_job: Reply) -> int:
+    dedup = new_job["dedup"]
     assert isinstance(dedup, dict)
     return int(dedup["ttl"])

@@ -1,4 +1,4 @@
-"""One bunqueue client's connection: frames on their way to a session, answers on their way back."""
+"""The connection of one bunqueue client: frames in transit to a session, answers back."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sim.bunqueue.boot import BunBoot
-    from sim.bunqueue.nouns import Ask, BunClient, Told
+    from sim.bunqueue.nouns import Ask, BunClient, Reply
 
 
 class BunConnection(Line[int]):
-    """A session, and the client the model sees in it; an answer rests on a batch."""
+    """A session, and the client the model sees in it; an answer depends on a batch."""
 
     def __init__(self, boot: BunBoot, client: BunClient, delivered: Callable[[int], None]) -> None:
         super().__init__(boot, boot.entrance, client.number, delivered)
         self.client = client
 
     def frame(self, ask: Ask) -> bytes:
-        """Return the bytes of a command, and remember that it was asked."""
+        """Return the bytes of a command, and remember it as pending."""
         client = self.client
         client.asks_count += 1
         ask.req_id = str(client.asks_count)
@@ -32,10 +32,10 @@ class BunConnection(Line[int]):
         data = encode({"cmd": ask.cmd, **ask.fields, "reqId": ask.req_id})
         return len(data).to_bytes(4, "big") + data
 
-    def collect(self) -> list[tuple[Told, bytes]]:
+    def collect(self) -> list[tuple[Reply, bytes]]:
         """Take what the session wrote, answer by answer."""
         data = self.session.take_output()
-        answers: list[tuple[Told, bytes]] = []
+        answers: list[tuple[Reply, bytes]] = []
         at = 0
         while at < len(data):
             size = int.from_bytes(data[at : at + 4], "big")

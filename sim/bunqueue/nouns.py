@@ -1,4 +1,4 @@
-"""The nouns of the bunqueue model: jobs, locks, connections, and what was asked on them."""
+"""The nouns of the bunqueue model: jobs, locks, connections and their pending commands."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
     from jobyard.model.job import Job
 
-Told = dict[str, object]
+Reply = dict[str, object]
 NEVER: Final = 1 << 61
 BACKOFF_CAP_MS: Final = 3_600_000
 
 
 class Ask:
-    """One command on its way: what it asks, and until when it waits, if it does."""
+    """One command in progress: its fields, and until when it waits, if it does."""
 
-    def __init__(self, cmd: str, fields: Told) -> None:
+    def __init__(self, cmd: str, fields: Reply) -> None:
         self.cmd = cmd
         self.fields = fields
         self.req_id = ""
         self.until = NEVER
-        # The batch that was open when it was run.
+        # The batch that was open when it ran.
         self.opened = 0
 
     def __repr__(self) -> str:
@@ -41,7 +41,7 @@ class Ask:
         assert isinstance(value, int)
         return value
 
-    def maps(self, key: str) -> list[Told]:
+    def maps(self, key: str) -> list[Reply]:
         """Return a field that is a list of maps."""
         value = self.fields[key]
         assert isinstance(value, list)
@@ -49,7 +49,7 @@ class Ask:
 
 
 class Lock:
-    """Who runs a job, on what terms; `client` is None once the connection is gone."""
+    """The worker that runs a job, and its terms; `client` is None once the connection is gone."""
 
     def __init__(self, client: BunClient, token: str | None, ttl: int, since: int) -> None:
         self.client: BunClient | None = client
@@ -62,43 +62,43 @@ class Lock:
 
 
 class BunJob:
-    """One job as its clients understand it."""
+    """One job as its clients see it."""
 
-    def __init__(self, number: int, name: str, queue: str, wish: Told, now: int) -> None:
+    def __init__(self, number: int, name: str, queue: str, new_job: Reply, now: int) -> None:
         self.number = number
         self.id = name
         self.queue = queue
-        self.data = encode(wish["data"])
-        self.priority = _number(wish, "priority", 0)
-        self.max_attempts = _number(wish, "maxAttempts", 3)
-        self.timeout_ms = _number(wish, "timeout", 0)
-        self.ttl_ms = _number(wish, "ttl", 0)
+        self.data = encode(new_job["data"])
+        self.priority = _number(new_job, "priority", 0)
+        self.max_attempts = _number(new_job, "maxAttempts", 3)
+        self.timeout_ms = _number(new_job, "timeout", 0)
+        self.ttl_ms = _number(new_job, "ttl", 0)
         self.created = now
         self.ended = NEVER
-        self.due = now + _number(wish, "delay", 0)
+        self.due = now + _number(new_job, "delay", 0)
         self.state = DELAYED if self.due > now else READY
-        self.removes_done = bool(wish.get("removeOnComplete"))
-        self.removes_dead = bool(wish.get("removeOnFail"))
-        self.key = str(wish.get("uniqueKey", ""))
+        self.removes_done = bool(new_job.get("removeOnComplete"))
+        self.removes_dead = bool(new_job.get("removeOnFail"))
+        self.key = str(new_job.get("uniqueKey", ""))
         self.key_until = 0
-        dedup = wish.get("dedup")
+        dedup = new_job.get("dedup")
         if isinstance(dedup, dict) and dedup.get("ttl"):
             self.key_until = now + int(dedup["ttl"])
-        self.group = str(wish.get("groupId", ""))
-        self._backoff = wish.get("backoff", 1000)
+        self.group = str(new_job.get("groupId", ""))
+        self._backoff = new_job.get("backoff", 1000)
         self.waits: set[int] = set()
         self.attempts = 0
         self.stalls = 0
         self.lock: Lock | None = None
         self.last_token: str | None = None
         self.result: object = None
-        # The batch that must be safe before anybody hears of it.
+        # The batch that must be safe before any client sees it.
         self.batch = 0
-        # First come first served among those that never did anything but wait.
-        self.is_plain = self.state == READY and not wish.get("lifo")
+        # First come, first served among jobs that have only waited.
+        self.is_plain = self.state == READY and not new_job.get("lifo")
 
     def rank(self) -> int:
-        """Return its place in line: in a group the least priority goes first, else the greatest."""
+        """Return its rank: in a group the lowest priority goes first, else the highest."""
         return self.priority if self.group else -self.priority
 
     def __repr__(self) -> str:
@@ -108,7 +108,7 @@ class BunJob:
         )
 
     def backoff(self) -> tuple[int, int]:
-        """Return how long at least and at most a job waits after the attempts it has used."""
+        """Return the shortest and longest wait after the attempts it has used."""
         if isinstance(self._backoff, dict) and self._backoff["type"] == "fixed":
             base = int(self._backoff["delay"])
             return base * 8 // 10, base * 12 // 10
@@ -119,7 +119,7 @@ class BunJob:
         return min(base // 2, BACKOFF_CAP_MS), min(base * 3 // 2, BACKOFF_CAP_MS)
 
     def recall(self, found: Job) -> None:
-        """Go on from what a restart brought back, which was compared before."""
+        """Continue from what a restart brought back, which was compared before."""
         self.state = int(found.state)
         self.attempts = int(found.attempts)
         self.stalls = int(found.stalls())
@@ -129,30 +129,30 @@ class BunJob:
         self.lock = None
         self.last_token = None
         self.result = None
-        extra = found.extra
-        if extra is None:
+        details = found.details
+        if details is None:
             return
-        outcome = extra.outcome
+        outcome = details.outcome
         if outcome is not None:
             self.ended = int(outcome.ended_ms)
-        self.key = extra.unique_key
-        self.key_until = int(extra.key_until_ms)
-        self.waits = {int(one.child_id) for one in extra.members or () if one.state == 0}
+        self.key = details.unique_key
+        self.key_until = int(details.key_until_ms)
+        self.waits = {int(one.child_id) for one in details.members or () if one.state == 0}
 
 
 class BunClient:
-    """One connection: what it asked and was not told yet, and the tokens it was given."""
+    """One connection: its unanswered commands, and the tokens it was given."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.is_gone = False
         self.asked: dict[str, Ask] = {}
         self.asks_count = 0
-        # The last token of each job; some are of no use any more.
+        # The last token of each job; some are no longer valid.
         self.tokens: dict[str, str] = {}
 
 
-def _number(wish: Mapping[str, object], key: str, otherwise: int) -> int:
-    value = wish.get(key, otherwise)
+def _number(new_job: Mapping[str, object], key: str, otherwise: int) -> int:
+    value = new_job.get(key, otherwise)
     assert isinstance(value, int)
     return value

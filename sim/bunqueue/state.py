@@ -1,7 +1,7 @@
-"""The state of bunqueue jobs as clients understand it, and what happens to them by themselves.
+"""The state of bunqueue jobs as clients see it, and the changes that time makes to them.
 
 Holds jobs, keys, pauses and locks in plain dicts, and the steps of a job's life that commands and
-time share. Where the yard has a choice it is looked up and checked to be a legal one. Times are
+time share. Where the yard has a choice it is read from the yard and checked to be legal. Times are
 those of the boot's steady clock.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.model.details import RESULT_LOST
+from jobyard.model.details import FailureReason
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, READY
 from jobyard.wire.msgpack.forms import decode
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from sim.bunqueue.nouns import Ask, BunClient, BunJob, Lock
 
 STALLS_MAX: Final = 3
-# How long jobs that came to an end are kept.
+# How long ended jobs are kept.
 REST_MS: Final = 7 * 86_400_000
 
 
 class BunState:
-    """All that bunqueue clients should find."""
+    """The whole state that bunqueue clients should find."""
 
     def __init__(self, reach: Callable[[str], None]) -> None:
         self.reach = reach
         self.may_fill = False
-        # Results and done jobs that a full disk did not keep since the start.
+        # Results and done jobs that a full disk has not kept since the start.
         self.lost_count = 0
         self.yard: Yard
         self.now = 0
-        # By their number in the yard; those that are gone may come back after a power cut.
+        # By their number in the yard; removed jobs may come back after a power cut.
         self.jobs: dict[int, BunJob] = {}
         self.gone: dict[int, BunJob] = {}
         self.by_id: dict[str, BunJob] = {}
@@ -55,7 +55,7 @@ class BunState:
         ]
 
     def reaches(self, job: BunJob, target: int) -> bool:
-        """Tell whether a job waits, at whatever remove, for another."""
+        """Return whether a job waits, directly or indirectly, for another."""
         seen: set[int] = set()
         ahead = set(job.waits)
         while ahead:
@@ -69,7 +69,7 @@ class BunState:
         return False
 
     def available(self, queue: str) -> list[BunJob]:
-        """Return the jobs that a puller could have."""
+        """Return the jobs that a puller could get."""
         if queue in self.paused:
             return []
         active = sum(1 for job in self.jobs.values() if job.queue == queue and job.lock is not None)
@@ -78,7 +78,7 @@ class BunState:
         return [job for job in self.jobs.values() if job.queue == queue and job.state == READY]
 
     def drop_old(self, named: str = "") -> None:
-        """Let jobs go that outlived their time and were found so by a puller, but for the named."""
+        """Drop expired jobs that a puller has found, except the named one."""
         for job in list(self.jobs.values()):
             if not job.ttl_ms or job.state != READY or not self.is_old(job) or job.id == named:
                 continue
@@ -86,11 +86,11 @@ class BunState:
                 self.remove(job)
 
     def is_old(self, job: BunJob) -> bool:
-        """Tell whether a job outlived its time."""
+        """Return whether a job has expired."""
         return 0 < job.ttl_ms <= self.now - job.created
 
     def complete(self, job: BunJob, result: object) -> None:
-        """End a run well."""
+        """Complete a run."""
         self.free(job)
         found = self.yard.jobs.get(job.number)
         if job.removes_done:
@@ -101,7 +101,7 @@ class BunState:
         else:
             job.state = DONE
             job.result = result
-            if found.state == DONE and found.outcome().reason == RESULT_LOST:
+            if found.state == DONE and found.outcome().reason == FailureReason.RESULT_LOST:
                 self._note_lost(job)
                 job.result = None
             self.rest(job)
@@ -110,11 +110,11 @@ class BunState:
             self._unblock(parent)
 
     def _note_lost(self, job: BunJob) -> None:
-        """See that a full disk has told of a result, or a done job, that it did not keep."""
+        """Check that a full disk has reported a result, or a done job, that it did not keep."""
         journal = self.yard.journal
         self.lost_count += 1
         if not self.may_fill or self.lost_count > journal.results_lost + journal.done_lost:
-            raise Violation("full disk", f"job {job.number} is done and not kept, untold")
+            raise Violation("full disk", f"job {job.number} is done and not kept, without a report")
         self.reach("result not kept")
 
     def _unblock(self, parent: BunJob) -> None:
@@ -124,7 +124,7 @@ class BunState:
             parent.state = DELAYED if parent.due > self.now else READY
 
     def failed(self, job: BunJob, *, is_final: bool) -> None:
-        """End a run badly: tried again later, or dead."""
+        """Fail a run: the job is retried later, or dead."""
         self.free(job)
         job.attempts += 1
         job.is_plain = False
@@ -158,19 +158,19 @@ class BunState:
             self.rest(job)
 
     def free(self, job: BunJob, *, late: bool = False) -> None:
-        """End the lock of a job; `late` if whoever has the token may still finish it."""
+        """End the lock of a job; `late` if the holder of the token may still finish it."""
         lock = job.lock
         job.lock = None
         job.last_token = lock.token if lock is not None and late else None
 
     def rest(self, job: BunJob) -> None:
-        """Free the key of a job that came to its end."""
+        """Free the key of a job that has ended."""
         job.ended = self.now
         if job.key and self.keys.get((job.queue, job.key)) is job:
             del self.keys[job.queue, job.key]
 
     def remove(self, job: BunJob) -> None:
-        """Let a job go."""
+        """Remove a job."""
         self.rest(job)
         self.free(job)
         del self.jobs[job.number]
@@ -179,7 +179,7 @@ class BunState:
         self.gone[job.number] = job
 
     def revived(self, job: BunJob) -> None:
-        """Bring a dead job back with all its attempts before it."""
+        """Bring a dead job back with all its attempts."""
         found = self.yard.jobs.get(job.number)
         if self.may_fill and found is not None and int(found.state) == job.state:
             return
@@ -200,7 +200,7 @@ class BunState:
                 job.key = ""
 
     def tick(self) -> None:
-        """Let everything happen that is due."""
+        """Apply everything that is due."""
         for job in list(self.jobs.values()):
             lock = job.lock
             if job.state == DELAYED and job.due <= self.now:
@@ -208,7 +208,7 @@ class BunState:
             elif lock is not None and min(lock.until, lock.stop_at) <= self.now:
                 self._ran_out(job, lock)
             if job.state in {DONE, DEAD} and self.now - job.ended >= REST_MS:
-                # It goes within a short while, not at once.
+                # It is removed within a short while, not at once.
                 if self.yard.jobs.get(job.number) is None:
                     self.remove(job)
             elif self.may_fill and self.yard.jobs.get(job.number) is not None:
@@ -221,7 +221,7 @@ class BunState:
         found = self.yard.jobs.get(job.number)
         lease = None if found is None else found.lease
         if self.may_fill and lease is not None and int(lease.started_ms) == lock.since:
-            # Others are to be told of its end, for which there is no room yet.
+            # Others must be notified of its end, for which there is no room yet.
             lock.until = max(lock.until, self.now + 1000)
             lock.stop_at = max(lock.stop_at, self.now + 1000)
             return
@@ -239,7 +239,7 @@ class BunState:
             job.state = READY
 
     def closed(self, client: BunClient) -> None:
-        """Give back what a connection held, but for locks that somebody else renews."""
+        """Give back what a connection held, except for locks that another client renews."""
         self.clients.remove(client)
         client.is_gone = True
         for job in self.jobs.values():
@@ -254,15 +254,15 @@ class BunState:
                 job.state = READY
 
     def check_waiting(self, client: BunClient, ask: Ask) -> None:
-        """See that a puller who waits has reason to."""
+        """Check that a waiting puller has reason to wait."""
         if ask.until <= self.now:
-            raise Violation("waiters", f"{ask} waits longer than it asked for")
+            raise Violation("waiters", f"{ask} waits longer than requested")
         ready = [job for job in self.available(ask.text("queue")) if not self.is_old(job)]
         if ready:
-            raise Violation("waiters", f"{ask} of {client.number} waits though {ready[0]} is ready")
+            raise Violation("waiters", f"{ask} of {client.number} waits but {ready[0]} is ready")
 
     def check(self) -> None:
-        """See that every job stands where it should."""
+        """Check that every job is where it should be."""
         jobs = self.yard.jobs
         for number, job in self.jobs.items():
             found = jobs.get(number)
@@ -270,7 +270,7 @@ class BunState:
                 raise Violation("lost", f"{job} is not there")
             stands = (int(found.state), int(found.attempts), int(found.stalls()), int(found.rank))
             if stands != (job.state, job.attempts, job.stalls, job.rank()):
-                raise Violation("state", f"{job} stands at {stands}")
+                raise Violation("state", f"{job} is at {stands}")
         keys = {
             (queue.name, key): int(owner.id)
             for queue in self.yard.queues.values()
@@ -281,7 +281,7 @@ class BunState:
             raise Violation("dedup", f"keys are owned by {keys}, not {wanted}")
 
     def adopt(self, yard: Yard) -> None:
-        """Go on from a yard that came back as it should."""
+        """Continue from a yard that came back as it should."""
         known = {**self.gone, **self.jobs}
         self.yard = yard
         self.jobs = {}
@@ -296,7 +296,7 @@ class BunState:
             if number not in known:
                 raise Violation("no job from nowhere", f"job {number} was never put")
             self._take_back(known.pop(number), found)
-        # Numbers of jobs that were lost before anybody heard of them may be issued again.
+        # Numbers of jobs that were lost before any client saw them may be issued again.
         self.gone = {n: job for n, job in known.items() if n < yard.journal.next_id}
         self.paused.clear()
         self.most_active.clear()
@@ -312,7 +312,7 @@ class BunState:
     def _take_back(self, job: BunJob, found: Job) -> None:
         job.recall(found)
         body = self.yard.bodies.fetch(found)
-        # One that cannot be read is found damaged elsewhere.
+        # A result that cannot be read is reported as damaged elsewhere.
         job.data = job.data if body is None else body
         result = self.yard.bodies.fetch_result(found) if found.state == DONE else None
         if result:

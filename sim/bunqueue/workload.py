@@ -1,6 +1,6 @@
-"""What bunqueue clients do in a run: which options and commands a seed likes, and the commands.
+"""The commands of bunqueue clients in a run, and the options and commands a seed prefers.
 
-Draws from a generator of its own, so that runs without bunqueue clients mean what they always did.
+Draws from a separate generator, so that runs without bunqueue clients keep their meaning.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import DEAD, DELAYED, DONE, LEASED, READY
-from sim.bunqueue.nouns import Ask, BunClient, BunJob, Told
+from sim.bunqueue.nouns import Ask, BunClient, BunJob, Reply
 
 if TYPE_CHECKING:
     from random import Random
@@ -49,7 +49,7 @@ _COMMANDS: Final = (
 )
 _ALWAYS: Final = ("PUSH", "PULL", "ACK")
 _LONG: Final = (4090, 4093, 4096, 9000, 19_000)
-# What is done to a job is asked of jobs in the state that allows it, more often than not.
+# Commands on a job are mostly sent for jobs in a state that allows them.
 _FITTING: Final = {
     "Cancel": (READY, DELAYED),
     "Promote": (DELAYED,),
@@ -66,8 +66,8 @@ _OF_HOLDER: Final = frozenset(
     {"ACK", "FAIL", "JobHeartbeat", "ExtendLock", "MoveToDelayed", "Discard"}
 )
 _WITH_TOKEN: Final = _OF_HOLDER | {"ChangeDelay", "MoveToWait"}
-# Commands that name nothing but a queue.
-_OF_QUEUE: Final[dict[str, Told]] = {
+# Commands that name only a queue.
+_OF_QUEUE: Final[dict[str, Reply]] = {
     "Pause": {},
     "Resume": {},
     "SetConcurrency": {"limit": 1},
@@ -77,7 +77,7 @@ _OF_QUEUE: Final[dict[str, Told]] = {
     "Obliterate": {},
     "PurgeDlq": {},
 }
-_DEDUPS: Final[tuple[Told, ...]] = (
+_DEDUPS: Final[tuple[Reply, ...]] = (
     {},
     {},
     {"ttl": 500},
@@ -126,7 +126,7 @@ class BunSwarm:
 
 
 class BunAuthor:
-    """Writes what clients ask."""
+    """Writes the commands of clients."""
 
     def __init__(self, rng: Random, swarm: BunSwarm) -> None:
         self._rng = rng
@@ -145,8 +145,8 @@ class BunAuthor:
         rng = self._rng
         queue = rng.choice(self._swarm.queues)
         if name.startswith("PUSH"):
-            wish = self._wish(model) if name == "PUSH" else {"jobs": self._wishes(model)}
-            return Ask(name, {"queue": queue, **wish})
+            new_job = self._new_job(model) if name == "PUSH" else {"jobs": self._new_jobs(model)}
+            return Ask(name, {"queue": queue, **new_job})
         if name in {"PULL", "PULLB"}:
             return Ask(name, self._pull(name, queue))
         if name in _OF_QUEUE or (name == "RetryDlq" and rng.random() < 0.4):
@@ -159,18 +159,18 @@ class BunAuthor:
             return Ask(name, {"queue": queue if job is None else job.queue, key: _id(job)})
         return Ask(name, self._with_job(name, job, client))
 
-    def _wishes(self, model: BunModel) -> list[Told]:
-        wishes = [self._wish(model) for _ in range(1 + int(self._rng.random() * 4))]
-        names = [wish.get("jobId") for wish in wishes]
-        for wish in wishes:
-            if any(name in names for name in _texts(wish.get("dependsOn", []))):
-                # Which of two jobs of that name it means is told by no answer.
-                del wish["dependsOn"]
-        return wishes
+    def _new_jobs(self, model: BunModel) -> list[Reply]:
+        new_jobs = [self._new_job(model) for _ in range(1 + int(self._rng.random() * 4))]
+        names = [new_job.get("jobId") for new_job in new_jobs]
+        for new_job in new_jobs:
+            if any(name in names for name in _texts(new_job.get("dependsOn", []))):
+                # No answer shows which of two jobs of that name it means.
+                del new_job["dependsOn"]
+        return new_jobs
 
-    def _pull(self, name: str, queue: str) -> Told:
+    def _pull(self, name: str, queue: str) -> Reply:
         rng = self._rng
-        fields: Told = {"queue": queue}
+        fields: Reply = {"queue": queue}
         if name == "PULLB":
             fields["count"] = 1 + int(rng.random() * 4)
         if rng.random() < 0.3:
@@ -209,9 +209,9 @@ class BunAuthor:
             return lock.token
         return client.tokens.get(job.id)
 
-    def _with_job(self, name: str, job: BunJob | None, client: BunClient) -> Told:
+    def _with_job(self, name: str, job: BunJob | None, client: BunClient) -> Reply:
         rng = self._rng
-        fields: Told = {"id": _id(job)}
+        fields: Reply = {"id": _id(job)}
         token = None if job is None else self._token(job, client)
         if token is not None and name in _WITH_TOKEN:
             fields["token"] = token
@@ -235,12 +235,12 @@ class BunAuthor:
         return fields
 
     def _ack_many(self, model: BunModel, client: BunClient) -> Ask:
-        # None that somebody else may be given while the others end.
+        # None that may be given to another client while the others end.
         held = [
             job for job in model.jobs.values() if job.lock is not None and job.lock.client is client
         ]
         chosen = held[:4]
-        fields: Told = {
+        fields: Reply = {
             "ids": [job.id for job in chosen],
             "results": [self._data() for _ in chosen],
             "tokens": [client.tokens.get(job.id, "") for job in chosen],
@@ -249,20 +249,20 @@ class BunAuthor:
 
     # -- jobs --------------------------------------------------------------------------------------
 
-    def _wish(self, model: BunModel) -> Told:
+    def _new_job(self, model: BunModel) -> Reply:
         rng = self._rng
         swarm = self._swarm
-        wish: Told = {"data": self._data()}
+        new_job: Reply = {"data": self._data()}
         odds = swarm.option_odds
         if rng.random() < 0.5:
-            return wish
+            return new_job
         for key, choices in (
             ("delay", swarm.delays),
             ("priority", swarm.priorities),
             ("maxAttempts", swarm.attempts),
             ("backoff", swarm.backoffs),
         ):
-            wish[key] = rng.choice(choices)
+            new_job[key] = rng.choice(choices)
         for key, share, rare in (
             ("removeOnComplete", 1.0, (True,)),
             ("removeOnFail", 1.0, (True,)),
@@ -272,20 +272,20 @@ class BunAuthor:
             ("jobId", 1.0, tuple(swarm.customs)),
         ):
             if rng.random() < odds * share:
-                wish[key] = rng.choice(rare)
+                new_job[key] = rng.choice(rare)
         if rng.random() < odds:
-            wish["uniqueKey"] = rng.choice(swarm.keys)
+            new_job["uniqueKey"] = rng.choice(swarm.keys)
             dedup = rng.choice(_DEDUPS)
             if dedup:
-                wish["dedup"] = dedup
+                new_job["dedup"] = dedup
         if self._swarm.groups and rng.random() < 0.4:
-            wish["groupId"] = rng.choice(swarm.groups)
+            new_job["groupId"] = rng.choice(swarm.groups)
             # A group has no priorities below zero.
-            wish["priority"] = max(0, int(str(wish["priority"])))
+            new_job["priority"] = max(0, int(str(new_job["priority"])))
         if rng.random() < odds and model.jobs:
             others = [one.id for one in rng.choices(list(model.jobs.values()), k=2)]
-            wish["dependsOn"] = list(dict.fromkeys(others))
-        return wish
+            new_job["dependsOn"] = list(dict.fromkeys(others))
+        return new_job
 
     def _data(self) -> object:
         rng = self._rng

@@ -1,8 +1,8 @@
-"""One run with bunqueue clients: the same disk, clock and faults as ever, another model.
+"""One run with bunqueue clients: the same disk, clock and faults, but another model.
 
-What is answered is held against the model, job by job. What a restart brings back is held against
-snapshots of the living yard, one for every batch that was sealed; so whatever a verb changes in
-memory and forgets to record is found, whether or not the model knows of it.
+Answers are compared with the model, job by job. What a restart brings back is compared with
+snapshots of the running yard, one for every sealed batch; so a change that a verb makes in
+memory and does not record is found, whether or not the model covers it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sim.bunqueue.guest import Guest
 from sim.bunqueue.memory import Comparison, Snapshot, whole_dump
 from sim.bunqueue.model import BunModel
 from sim.bunqueue.network import BunConnection
-from sim.bunqueue.nouns import NEVER, Ask, BunClient, BunJob, Told
+from sim.bunqueue.nouns import NEVER, Ask, BunClient, BunJob, Reply
 from sim.bunqueue.workload import BunAuthor, BunSwarm
 from sim.finale import Finale
 from sim.state import Violation
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 WAITING_MAX: Final = 8
 PULLS: Final = ("PULL", "PULLB")
-# Change nothing that a restart would bring back.
+# Commands that change nothing a restart would bring back.
 FLEETING: Final = ("PULL", "PULLB", "JobHeartbeat", "ExtendLock")
 DRAIN_ROUNDS: Final = 60
 
@@ -64,24 +64,24 @@ class BunWorld(World):
         self.bun_boot: BunBoot
         self._snapshots: dict[int, Snapshot] = {}
         self._is_changed = True
-        # The batch that was open before the yard began to act.
+        # The batch that was open before the yard acted.
         self._opened = 0
         self._recovered = NEVER
         self._has_jumped = False
         self._has_recorded = False
         self._records = 0
 
-    # -- lives of the server ---------------------------------------------------------------------
+    # -- starts and stops of the server ----------------------------------------------------------
 
     def run(self) -> None:
-        """Live through the whole run."""
+        """Run to the end."""
         self.start(0)
         for _ in range(self.swarm.steps_count):
             self._attempt(self._step)
         self._attempt(BunFinale(self).play)
 
     def _begin_process(self) -> Boot:
-        """Start a process, and note how far back the journal went before it did."""
+        """Start a process, and note how far the journal reached before it did."""
         before = self.disk.clone()
         try:
             boot = super()._begin_process()
@@ -99,7 +99,7 @@ class BunWorld(World):
         self._recovered = min(self._recovered, int(recovery.next_number) - 1)
 
     def stop(self) -> None:
-        """Stop in good order and start again: all must come back."""
+        """Stop cleanly and start again: everything must come back."""
         self.note("stop")
         self.reach("clean stop")
         self._remember()
@@ -142,11 +142,11 @@ class BunWorld(World):
     _last_base = 0
 
     def _adopt(self, yard: Yard) -> None:
-        """Let the model go on from what came back."""
+        """Continue the model from what came back."""
         self.bun.adopt(yard)
 
     def _compare_snapshot(self, yard: Yard, batch: int) -> None:
-        """Hold what came back against the yard as it was when the batch was sealed."""
+        """Compare what came back with the yard as it was when the batch was sealed."""
         known = self._snapshots
         newest = max(known, default=0)
         snapshot = known.get(min(batch, newest))
@@ -214,7 +214,7 @@ class BunWorld(World):
         self._note_refusals()
         if not self.lines or (len(self.lines) < swarm.clients_max and rng.random() < 0.2):
             self.open_line()
-        self._talk()
+        self._converse()
         if self._guest_odds and self.guest.is_eager(self._guest_odds):
             self._let_guest_speak()
         if rng.random() < 0.1:
@@ -227,7 +227,7 @@ class BunWorld(World):
         if rng.random() < 0.03:
             self.check_all()
 
-    def _talk(self) -> None:
+    def _converse(self) -> None:
         rng = self.rng2
         line = rng.choice(self.lines)
         if "network" in self.swarm.faults and rng.random() < 0.03:
@@ -247,7 +247,7 @@ class BunWorld(World):
     # -- the wire --------------------------------------------------------------------------------
 
     def open_line(self) -> BunConnection:
-        """Let one more client in."""
+        """Connect one more client."""
         self._connections_total += 1
         client = BunClient(self._connections_total)
         self.bun.clients.append(client)
@@ -256,7 +256,7 @@ class BunWorld(World):
         return line
 
     def ask(self, line: BunConnection, ask: Ask) -> None:
-        """Let a command arrive, in one piece or in two."""
+        """Deliver a command, in one piece or in two."""
         frame = line.frame(ask)
         if "timeout" in ask.fields and ask.cmd in PULLS:
             ask.until = self.now_ms() + ask.number("timeout", 0)
@@ -270,7 +270,7 @@ class BunWorld(World):
         self._end(line, ask, None)
 
     def _let_guest_speak(self) -> None:
-        """Let the beanstalk client do something."""
+        """Let the beanstalk client send a command."""
         self.reach("both protocols")
         self._begin()
         self.guest.say(self.now_ms())
@@ -279,7 +279,7 @@ class BunWorld(World):
         self._end(None, None, None)
 
     def close_line(self, line: BunConnection) -> None:
-        """End a connection."""
+        """Close a connection."""
         self.note(f"{line.client.number} resets")
         self.lines.remove(line)
         self._begin()
@@ -287,10 +287,10 @@ class BunWorld(World):
         self._end(None, None, lambda: self.bun.closed(line.client))
 
     def close_done(self) -> None:
-        """See that no session ended by itself: nobody gave it reason to."""
+        """Check that no session ended on its own: none had a reason to."""
         for line in self.lines:
             if line.session.is_finished:
-                raise Violation("reply", f"client {line.client.number} was cut off")
+                raise Violation("reply", f"client {line.client.number} was disconnected")
 
     def _tick(self) -> None:
         now_ms = self.now_ms()
@@ -301,7 +301,7 @@ class BunWorld(World):
 
     def _begin(self) -> None:
         self._opened = int(self.boot.journal.open_number)
-        # Whatever goes into the open batch from now on, it tells of another yard.
+        # What is added to the open batch from now on describes a changed yard.
         self._snapshots.pop(self._opened, None)
         self._snapshots.pop(self._opened + 1, None)
         self._records = int(self.boot.journal.records_count)
@@ -309,30 +309,30 @@ class BunWorld(World):
     def _end(
         self, line: BunConnection | None, ask: Ask | None, also: Callable[[], None] | None
     ) -> None:
-        """Compare what was said with what the model allows."""
+        """Compare the answers with what the model allows."""
         journal = self.boot.journal
         has_recorded = int(journal.records_count) > self._records
-        # Jobs that are gone for everybody are freed beside commands: no answer rests on that.
+        # Removed jobs are freed alongside commands: no answer depends on that.
         if self.boot.finish_tasks(self.now_ms()):
             has_recorded = int(journal.records_count) > self._records
         self._has_recorded = has_recorded
         self._is_changed = True
         self._note_refusals()
-        stirred = list(self.boot.stirred)
-        self.boot.stirred.clear()
+        wake = list(self.boot.wake)
+        self.boot.wake.clear()
         self.bun.now = self.now_ms()
         if also is not None:
             also()
         answers = []
         for one in self.lines:
-            if one is line or one.ear in stirred:
+            if one is line or one.ear in wake:
                 answers += [(one, told, data) for told, data in one.collect()]
         if ask is not None:
-            # The one who acted first: all others were served by what it did.
+            # The client that acted first: all others were served by its command.
             answers.sort(key=lambda each: each[0] is not line or each[1].get("reqId") != ask.req_id)
         is_loose = ask is None or ask.cmd in {"RetryDlq", "ACK", "ACKB"}
         self.bun.note_given([told for _, told, _ in answers], is_loose=is_loose)
-        # The one that the command names went by the command, not by its age.
+        # The job that the command names was removed by the command, not by its age.
         self.bun.drop_old("" if ask is None else str(ask.fields.get("id", "")))
         for one, told, data in answers:
             self._told(one, told, data)
@@ -340,15 +340,15 @@ class BunWorld(World):
         for one in self.lines:
             for waiting in one.client.asked.values():
                 self.bun.check_waiting(one.client, waiting)
-            if one.ear in stirred:
+            if one.ear in wake:
                 one.session.resume(self.now_ms())
 
-    def _told(self, line: BunConnection, told: Told, data: bytes) -> None:
+    def _told(self, line: BunConnection, told: Reply, data: bytes) -> None:
         client = line.client
         self.note(f"{client.number}> {str(told)[:200]}")
         ask = client.asked.pop(str(told.get("reqId")), None)
         if ask is None:
-            raise Violation("reply", f"client {client.number}: nobody asked for {told}")
+            raise Violation("reply", f"client {client.number}: unexpected answer {told}")
         before: set[BunJob] = set()
         if ask.cmd in PULLS:
             before = {job for job in self.bun.jobs.values() if job.state == LEASED}
@@ -369,7 +369,7 @@ class BunWorld(World):
         line.hand(data, batch)
 
     def _delivered(self, batch: int) -> None:
-        """Check that an answer that reaches its client rests on what is safe by now."""
+        """Check that a delivered answer depends only on safe batches."""
         promises = self.promises
         is_os = self.swarm.is_os
         if batch <= (promises.written if is_os else promises.synced):
@@ -411,7 +411,7 @@ class BunWorld(World):
             self._snapshots[number] = self._newest
 
     def commit(self, *, is_late: bool) -> None:
-        """Commit what was appended; a late sync is left under way."""
+        """Commit what was appended; a late sync is left in progress."""
         boot = self.boot
         self._remember()
         first = int(boot.journal.open_number)
@@ -449,7 +449,7 @@ class BunWorld(World):
         return len(self.bun.jobs) + len(self.guest.jobs)
 
     def check_all(self) -> None:
-        """Recount everything there is to count."""
+        """Recount everything that can be counted."""
         check_indexes(self.boot.yard)
         if "failed-read" not in self.swarm.faults:
             check_results(self.boot.yard)
@@ -467,7 +467,7 @@ class BunFinale(Finale):
         self._bun = world
 
     def play(self) -> None:
-        """Let everything come to its end."""
+        """Bring everything to its end."""
         world = self._bun
         world.disk.heal()
         world.note("faults end")
@@ -489,7 +489,7 @@ class BunFinale(Finale):
         world.note_disk()
 
     def _drain(self, last: BunConnection) -> bool:
-        """Run what is ready, bring back what is dead, cancel what waits for ever."""
+        """Run what is ready, revive what is dead, cancel what waits for ever."""
         world = self._bun
         model = world.bun
         world.pass_time(61_000)

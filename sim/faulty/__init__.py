@@ -1,1 +1,1 @@
-"""Runs of topics and glide-mq clients on a disk that is full, fails to read and rots."""
+"""Runs of topics and glide-mq clients on a disk that fills up, fails to read and rots."""

@@ -1,6 +1,6 @@
 """Planted bugs that only runs on a faulty disk can find, or find soonest: see `sim.bugs`.
 
-Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+Each is a story, the invariants that may find it, and changes of the sources as (module,
 right text, wrong text).
 """
 
@@ -19,13 +19,13 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.journal.batches",
-                "return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size",
+                "return self.live_bytes.jobs_count * END_ROOM + 2 * self.segment_size",
                 "return 0",
             ),
         ),
     ),
     "kept-claim-pretended": (
-        "a claim that is to last is given at the door though it cannot be noted",
+        "a durable lease is given at the door although it cannot be recorded",
         frozenset({"restart"}),
         (
             (
@@ -39,18 +39,18 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "lost-result-untold": (
-        "a glide-mq client is not told that a full disk did not keep a result",
+        "a glide-mq client gets no report that a full disk did not keep a result",
         frozenset({"full disk"}),
         (
             (
                 "jobyard.protocols.glidemq.keyspace.views.job",
-                "(job.state == DEAD or outcome.reason == RESULT_LOST)",
+                "(job.state == DEAD or outcome.reason == FailureReason.RESULT_LOST)",
                 "job.state == DEAD",
             ),
         ),
     ),
     "full-for-ever": (
-        "a disk that was full once refuses new jobs for ever",
+        "a disk that was full once refuses new jobs for good",
         frozenset({"full disk"}),
         (
             (
@@ -61,7 +61,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "damaged-body-given": (
-        "topics and glide-mq clients get what the disk made of a body",
+        "topics and glide-mq clients get a damaged body",
         frozenset({"silent damage"}),
         (
             (
@@ -77,8 +77,8 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.take",
-                "    move = End(job, CORRUPT, DEAD)\n",
-                "    move = End(job, CORRUPT, 5)\n",
+                "    move = Transition(job, Cause.CORRUPT, DEAD)\n",
+                "    move = Transition(job, Cause.CORRUPT, 5)\n",
             ),
         ),
     ),
@@ -94,7 +94,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "late-router-copies-twice": (
-        "a late router begins each slice with the last record of the one before",
+        "a late router begins each slice with the last record of the previous one",
         _ROUTERS,
         (
             (
@@ -105,7 +105,7 @@ FAULTY_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "late-router-skips": (
-        "a late router passes over the first record of each slice",
+        "a late router skips the first record of each slice",
         _ROUTERS,
         (
             (

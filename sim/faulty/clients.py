@@ -1,7 +1,7 @@
 """Clients on a faulty disk: queues and a log of topics, each with a router; a queue of glide-mq.
 
-Each knows what it may be told: a full disk refuses what is new, and a claim that is to last where
-it cannot be noted; what is damaged or cannot be read is `corrupt`. Nothing else is refused.
+Each has the answers it may get: a full disk refuses new data, and a durable lease that
+it cannot record; damaged or unreadable data is `corrupt`. Nothing else is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.glidemq.add import find as find_glide
-from jobyard.engine.jobs.listing import roster_of
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from sim.faulty.ledger import Entry, Ledger, Stream
 from sim.glidemq.network import Answer as RespAnswer
 from sim.glidemq.network import Error
@@ -37,7 +37,7 @@ LOST_RESULT: Final = b"result not kept: storage full"
 
 
 class Client:
-    """What all have in common: bodies of their own, and a world to speak to."""
+    """The common part of all clients: unique bodies, and a world to send requests to."""
 
     def __init__(self, world: FaultyWorld, rng: Random) -> None:
         self.world = world
@@ -45,24 +45,24 @@ class Client:
         self.count = 0
 
     def set_up(self) -> None:
-        """Make what is needed, while nothing is wrong."""
+        """Create what is needed, while there are no faults."""
         raise NotImplementedError
 
     def act(self) -> None:
-        """Do one thing."""
+        """Perform one action."""
         raise NotImplementedError
 
     def restart(self, yard: Yard, floor: int) -> None:
-        """Look at what came back."""
+        """Check what came back."""
         raise NotImplementedError
 
     def pick(self, jobs: list[Entry]) -> Entry:
-        """Choose a job to look at, a damaged one if there is any more often than not."""
+        """Choose a job to read, preferring damaged ones."""
         damaged = [one for one in jobs if one.is_damaged]
         return self.rng.choice(damaged if damaged and self.rng.random() < 0.8 else jobs)
 
     def data(self) -> dict[str, object]:
-        """Return data that no other has; some of it does not lie among the records of a batch."""
+        """Return unique data; some of it is too long to be among the records of a batch."""
         self.count += 1
         size = self.rng.choice((0, 40, 900, 5000, 5000))
         return {"n": self.count, "p": "." * size}
@@ -75,17 +75,17 @@ class TopicsQueue(Client):
         super().__init__(world, rng)
         self.ledger = Ledger(name, _find_seq(name))
         self.stream = Stream(name, name + ".copy")
-        # Whether leases outlive the process.
-        self.is_kept = is_kept
+        # Whether leases survive the process.
+        self.is_durable = is_kept
 
     def set_up(self) -> None:
-        """Make the queue, and the router behind it."""
+        """Create the queue, and the router behind it."""
         name = self.ledger.queue
-        self.world.http("put", name, {"type": "queue", "leases_durable": self.is_kept})
+        self.world.http("put", name, {"type": "queue", "leases_durable": self.is_durable})
         _set_up_router(self.world, self.stream)
 
     def act(self) -> None:
-        """Do one thing."""
+        """Perform one action."""
         now = self.world.now_ms()
         held = self.ledger.open_jobs(now, is_held=True)
         others = self.ledger.open_jobs(now, is_held=False)
@@ -113,13 +113,13 @@ class TopicsQueue(Client):
             self.stream.write(int(str(data["n"])), batch)
 
     def _look(self, entry: Entry) -> None:
-        """Read a job as a record: as it was written, or told that it is damaged."""
+        """Read a job as a record: as it was written, or reported as damaged."""
         before = self.world.disk.failed_reads_count
         fields: dict[str, object] = {"from_seq": int(entry.name) - 1, "limit": 1}
         answer = self.world.http("diff", self.ledger.queue, fields)
         if answer.code() == "corrupt":
             if not entry.is_damaged and self.world.disk.failed_reads_count == before:
-                raise Violation("silent damage", f"{answer.body}, and nobody damaged {entry}")
+                raise Violation("silent damage", f"{answer.body} for the undamaged {entry}")
             self.world.reach("damage told to a topics client")
             return
         (one,) = answer.list("records")
@@ -127,11 +127,11 @@ class TopicsQueue(Client):
             raise Violation("silent damage", f"{entry} was shown as {one}"[:500])
 
     def claim(self, most: int) -> int:
-        """Claim some; return how many there were."""
+        """Claim some jobs; return how many there were."""
         lease_ms = self.rng.choice((1500, 60_000))
         fields: dict[str, object] = {"node": NODE, "max": most, "lease_ms": lease_ms}
         answer = self.world.http("claim", self.ledger.queue, fields)
-        if answer.status == FULL_STATUS and self.is_kept:
+        if answer.status == FULL_STATUS and self.is_durable:
             self.world.see_refusal(answer.body)
             self.world.reach("claim refused by a full disk")
             return 0
@@ -142,8 +142,8 @@ class TopicsQueue(Client):
             if compact(one["data"]).encode() != entry.body:
                 raise Violation("silent damage", f"{entry} was given as {one}"[:500])
             entry.until = now + lease_ms
-            entry.leased = self.world.newest() if self.is_kept else 0
-            if self.is_kept and self.world.is_tight():
+            entry.leased = self.world.newest() if self.is_durable else 0
+            if self.is_durable and self.world.is_tight():
                 self.world.reach("claim noted on a full disk")
         return len(claimed)
 
@@ -159,7 +159,7 @@ class TopicsQueue(Client):
             entry.ended = self.world.newest()
 
     def restart(self, yard: Yard, floor: int) -> None:
-        """Look at what came back."""
+        """Check what came back."""
         self.ledger.restart(yard, floor, self.world.now_ms())
         self.stream.restart(int(yard.queues[self.ledger.queue].next_seq) - 1, floor)
 
@@ -170,16 +170,16 @@ class TopicsLog(Client):
     def __init__(self, world: FaultyWorld, rng: Random, name: str) -> None:
         super().__init__(world, rng)
         self.stream = Stream(name, name + ".copy")
-        # Long records as they lie in the journal.
+        # Long records as they are in the journal.
         self.texts: list[bytes] = []
 
     def set_up(self) -> None:
-        """Make the log, and the router behind it."""
+        """Create the log, and the router behind it."""
         self.world.http("put", self.stream.source, {"type": "log"})
         _set_up_router(self.world, self.stream)
 
     def act(self) -> None:
-        """Write some, if there are not too many."""
+        """Write some records, unless there are too many."""
         if len(self.stream.written) > RECORDS_MAX:
             return
         records = [self.data() for _ in range(self.rng.choice((1, 3, 25)))]
@@ -197,22 +197,22 @@ class TopicsLog(Client):
                 self.texts.append(text)
 
     def restart(self, yard: Yard, floor: int) -> None:
-        """Look at what came back."""
+        """Check what came back."""
         self.stream.restart(int(yard.logs[self.stream.source].next_seq) - 1, floor)
 
 
 class GlideQueue(Client):
-    """Adds jobs to a queue of glide-mq, reads them off its stream and completes them."""
+    """Adds jobs to a queue of glide-mq, reads them from its stream and completes them."""
 
     def __init__(self, world: FaultyWorld, rng: Random, name: str) -> None:
         super().__init__(world, rng)
         self.ledger = Ledger(name, _find_id(name))
 
     def set_up(self) -> None:
-        """Nothing: a queue is there once it has a job."""
+        """Do nothing: a queue exists once it has a job."""
 
     def act(self) -> None:
-        """Do one thing."""
+        """Perform one action."""
         now = self.world.now_ms()
         held = self.ledger.open_jobs(now, is_held=True)
         others = self.ledger.open_jobs(now, is_held=False)
@@ -239,7 +239,7 @@ class GlideQueue(Client):
         self.ledger.add(answer.decode(), body, self.world.newest())
 
     def read(self, most: int) -> int:
-        """Take some off the stream; return how many there were."""
+        """Read some jobs from the stream; return how many there were."""
         ask = RespAsk("read", self.ledger.queue)
         ask.consumer, ask.count = WORKER, most
         answer = self.world.resp(phrase(ask, 0).words)
@@ -260,7 +260,7 @@ class GlideQueue(Client):
         return len(entries)
 
     def _look(self, entry: Entry) -> None:
-        """Read the data of a job: as it was put, or told that it is damaged."""
+        """Read the data of a job: as it was put, or reported as damaged."""
         before = self.world.disk.failed_reads_count
         name = key(self.ledger.queue, f"job:{entry.name}")
         answer = self.world.resp([b"HGET", name, b"data"])
@@ -273,7 +273,7 @@ class GlideQueue(Client):
         self.world.reach("damage told to a RESP client")
 
     def complete(self, entry: Entry) -> None:
-        """End a job, which succeeds however full the disk is; its result may be told to be lost."""
+        """End a job, which succeeds however full the disk is; its result may be reported lost."""
         queue = self.ledger.queue
         result = compact("r" * self.rng.choice((5, 300, 3000))).encode()
         parts = ("stream", "completed", "events", f"job:{entry.name}", "metrics:completed")
@@ -289,7 +289,7 @@ class GlideQueue(Client):
         elif not self.world.is_tight() or found not in ([None, lost], [None, None]):
             raise Violation("full disk", f"the result of {entry} is {found!r}"[:500])
         elif found == [None, None] and not int(self.world.boot.journal.done_lost):
-            raise Violation("full disk", f"nobody is told that the result of {entry} is lost")
+            raise Violation("full disk", f"the loss of the result of {entry} is not reported")
         else:
             self.world.reach("result lost on a full disk and told")
 
@@ -298,13 +298,13 @@ class GlideQueue(Client):
         return self.world.resp([b"HMGET", name, b"returnvalue", b"failedReason"])
 
     def check_results(self) -> None:
-        """See that results that were kept are there; only while every read succeeds."""
+        """Check that results that were kept are there; only while every read succeeds."""
         for entry in self.ledger.jobs.values():
             if entry.result is not None and self._result(entry) != [entry.result, None]:
                 raise Violation("full disk", f"the result of {entry} is gone")
 
     def restart(self, yard: Yard, floor: int) -> None:
-        """Look at what came back; no run goes on."""
+        """Check what came back; no run continues."""
         for entry in self.ledger.jobs.values():
             entry.until = 0
             if entry.ended > floor:
@@ -315,7 +315,7 @@ class GlideQueue(Client):
 def _find_seq(queue: str) -> Callable[[Yard, str], Job | None]:
     def find(yard: Yard, name: str) -> Job | None:
         place = yard.queues.get(queue)
-        return None if place is None else roster_of(place).find(int(name))
+        return None if place is None else jobs_by_seq_of(place).find(int(name))
 
     return find
 
@@ -335,7 +335,7 @@ def _set_up_router(world: FaultyWorld, stream: Stream) -> None:
 
 
 def follow(world: FaultyWorld, stream: Stream, *, may_skip: bool) -> None:
-    """Read what came out behind a router since the last time."""
+    """Read what a router has delivered since the last time."""
     fields: dict[str, object] = {"from_seq": stream.cursor, "limit": PAGE}
     answer = world.http("diff", stream.dest, fields)
     for one in answer.list("records"):

@@ -1,16 +1,16 @@
-"""What clients on a faulty disk were promised: their jobs and records, and what became of each.
+"""What clients on a faulty disk were promised: their jobs and records, and the fate of each.
 
-The models of other runs know every answer; with a disk that fills and rots at any moment they would
-be as large as the yard. These books know less, and enough to tell whether anything was lost, came
-back, came twice or was shown as what it is not. Up to the newest batch that a crash may not take
-all promises hold; what lies in later ones may be there or not, and the yard is asked.
+The models of other runs predict every answer; with a disk that fills and rots at any moment they
+would be as large as the yard. These ledgers record less, but enough to detect whether anything was
+lost, came back, came twice or was shown with wrong data. Up to the newest batch that must survive a
+crash all promises hold; what is in later batches may be there or not, and the yard decides.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.model.details import DAMAGED
+from jobyard.model.details import FailureReason
 from jobyard.model.job import DEAD, DONE
 from sim.state import Violation
 
@@ -27,16 +27,16 @@ class Entry:
     def __init__(self, name: str, body: bytes, added: int) -> None:
         self.name = name
         self.body = body
-        # The batches with its put and its end, and that with its lease if it is to last.
+        # The batches with its put and its end, and the one with its lease if that is durable.
         self.added = added
         self.ended = 0
         self.leased = 0
-        # Until when it is held, and the word by which its holder ends it.
+        # Until when it is held, and the word with which its holder ends it.
         self.until = 0
         self.word = ""
         # Its result, once it is known to be kept.
         self.result: bytes | None = None
-        # Whether a bit of its body was flipped, and whether it is dead for it.
+        # Whether a bit of its body was flipped, and whether it is dead because of that.
         self.is_damaged = False
         self.is_corrupt = False
 
@@ -45,7 +45,7 @@ class Entry:
         return f"job {self.name}, {times}, held until {self.until}"
 
     def is_open(self) -> bool:
-        """Tell whether it is still to be done."""
+        """Return whether it has not ended."""
         return not self.ended and not self.is_corrupt
 
 
@@ -58,33 +58,33 @@ class Ledger:
         self.jobs: dict[str, Entry] = {}
 
     def add(self, name: str, body: bytes, batch: int) -> Entry:
-        """Take in a job whose put was answered."""
+        """Record a job whose put was answered."""
         if name in self.jobs:
-            raise Violation("ids", f"{self.queue} has a job {name} already")
+            raise Violation("ids", f"{self.queue} already has a job {name}")
         entry = Entry(name, body, batch)
         self.jobs[name] = entry
         return entry
 
     def open_jobs(self, now: int, *, is_held: bool) -> list[Entry]:
-        """Return the jobs that are to be done and are held by somebody, or by nobody."""
+        """Return the open jobs that are leased, or those that are not."""
         jobs = [entry for entry in self.jobs.values() if entry.is_open()]
         return [entry for entry in jobs if (entry.until > now) == is_held]
 
     def corrupt_count(self) -> int:
-        """Return how many are dead of damage."""
+        """Return how many are dead because of damage."""
         return sum(entry.is_corrupt for entry in self.jobs.values())
 
     def taken(self, name: str, now: int) -> Entry:
-        """Check that a job that somebody was given was to be had, and return it."""
+        """Check that a job that was delivered was available, and return it."""
         entry = self.jobs.get(name)
         if entry is None or not entry.is_open() or entry.until > now:
             raise Violation("lease", f"{self.queue}: {name} was given, which is {entry}")
         return entry
 
     def check(self, yard: Yard, failed_count: int) -> int:
-        """See that all jobs are there; return how many are dead since the last look.
+        """Check that all jobs are there; return how many died since the last check.
 
-        That may be those that were hit, and as many others as reads have failed.
+        Those may be the jobs that were hit, and as many others as reads have failed.
         """
         dead_count = 0
         for entry in self.jobs.values():
@@ -95,8 +95,8 @@ class Ledger:
             elif job is None or job.state == DONE:
                 raise Violation("lost", f"{self.queue}: {entry} is not there")
             elif job.state == DEAD and not entry.is_corrupt:
-                if job.outcome().reason != DAMAGED:
-                    raise Violation("silent damage", f"{self.queue}: {entry} is dead for nothing")
+                if job.outcome().reason != FailureReason.DAMAGED:
+                    raise Violation("silent damage", f"{self.queue}: {entry} is dead for no reason")
                 entry.is_corrupt = True
                 if not entry.is_damaged:
                     dead_count += 1
@@ -105,7 +105,7 @@ class Ledger:
         return dead_count
 
     def restart(self, yard: Yard, floor: int, now: int) -> None:
-        """Hold what a restart brought back against what was promised up to a batch."""
+        """Compare what a restart brought back with what was promised up to a batch."""
         for entry in list(self.jobs.values()):
             job = self.find(yard, entry.name)
             is_there = job is not None and job.state != DONE
@@ -124,7 +124,7 @@ class Ledger:
             entry.added = min(entry.added, floor)
 
     def _restart_lease(self, entry: Entry, job: Job | None, floor: int, now: int) -> None:
-        """See that a lease came back that was to last; an older one may have instead of a newer."""
+        """Check that a durable lease came back, perhaps an older one instead of a newer."""
         lease = None if job is None else job.lease
         until = 0 if lease is None else int(lease.sort_key)
         is_promised = not entry.ended and not entry.is_corrupt and 0 < entry.leased <= floor
@@ -135,40 +135,40 @@ class Ledger:
 
 
 class Stream:
-    """What was written to a topic, in order, and what came out behind its router."""
+    """The records written to a topic, in order, and those that its router delivered."""
 
     def __init__(self, source: str, dest: str) -> None:
         self.source = source
         self.dest = dest
-        # What was written, with its batch.
+        # Written records, each with its batch.
         self.written: list[tuple[int, int]] = []
-        # How many of these have come out, or were passed over.
+        # How many of these were delivered or skipped.
         self.passed = 0
         self.cursor = 0
         self.skipped_count = 0
 
     def write(self, number: int, batch: int) -> None:
-        """Take in a record whose write was answered."""
+        """Record a write that was answered."""
         self.written.append((number, batch))
 
     def came(self, number: int, *, may_skip: bool) -> None:
-        """Check that a record that came out is the next."""
+        """Check that a delivered record is the next one."""
         while self.passed < len(self.written) and self.written[self.passed][0] != number:
             self.passed += 1
             self.skipped_count += 1
             if not may_skip:
-                raise Violation("routers", f"{self.dest} has {number}, others come before it")
+                raise Violation("routers", f"{self.dest} has {number} before earlier records")
         if self.passed == len(self.written):
-            raise Violation("routers", f"{self.dest} has {number}, which came before or never")
+            raise Violation("routers", f"{self.dest} has {number} a second time or never written")
         self.passed += 1
 
     def restart(self, head: int, floor: int) -> None:
-        """Forget what a crash took."""
+        """Forget what a crash lost."""
         if any(batch <= floor for _, batch in self.written[head:]):
             raise Violation("restart", f"{self.source} has {head} records of {self.written[-5:]}")
         self.written = [(number, min(batch, floor)) for number, batch in self.written[:head]]
         self.rewind()
 
     def rewind(self) -> None:
-        """Look at all that came out once more."""
+        """Check all delivered records once more."""
         self.passed = self.cursor = self.skipped_count = 0

@@ -1,8 +1,8 @@
 """One run of topics and glide-mq clients on a faulty disk.
 
-The disk fills and comes free again, reads fail in rows, bits of bodies flip, and the process ends
-now and then, all while clients go on. Turns have room for little work, so routers are late. What
-clients were promised is in their ledgers; every answer, turn and restart is held against these.
+The disk fills up and is freed again, reads fail in series, bits of bodies flip, and the process
+ends now and then, all while clients continue. Turns have room for little work, so routers are late.
+Ledgers hold what clients were promised; every answer, turn and restart is compared with these.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from sim.topics.model import Answer
     from sim.workload import Swarm
 
-Told = TypeVar("Told")
+Reply = TypeVar("Reply")
 
 STEPS: Final = 160
-# Turns in which a command must come to its end.
+# The most turns that a command may take.
 TURNS_MAX: Final = 400
 DRAIN_ROUNDS: Final = 60
 FAULTS: Final = (("power", 0.4), ("kill", 0.4), ("midway", 0.3), ("full", 0.7), ("rot", 0.5))
-# What lies by itself in a batch, and where it is hit: the sector around is its own.
+# Sizes stored apart in a batch, and the offset that is hit: its sector holds nothing else.
 LONG: Final = 4096
 HIT_AT: Final = 1024
 # Longer than any lease.
@@ -93,14 +93,14 @@ class FaultyWorld(World):
         self._resp: RespLine
         self._starts_count = 0
         self._failed_seen = 0
-        # Reads that have failed and made no job dead yet.
+        # Reads that have failed and killed no job yet.
         self._failed_spare = 0
         self._hits_count = 0
 
-    # -- lives of the server ---------------------------------------------------------------------
+    # -- starts and stops of the server ----------------------------------------------------------
 
     def run(self) -> None:
-        """Live through the whole run."""
+        """Run to the end."""
         self.start(0)
         for client in self._clients:
             client.set_up()
@@ -110,7 +110,7 @@ class FaultyWorld(World):
         self._attempt(self._play_out)
 
     def _begin_process(self) -> Boot:
-        """Start a process, after a repair where a flipped bit lies in what a start reads."""
+        """Start a process, after a repair if a flipped bit is in data that a start reads."""
         is_passing = self.disk.fail_read_in < NEVER // 2
         try:
             return super()._begin_process()
@@ -120,7 +120,7 @@ class FaultyWorld(World):
             self.disk.disarm()
             out = io.StringIO()
             if not repair_storage(self.disk, "data", self.now_ms(), out):
-                raise Violation("repair", f"{error} is not repaired: {out.getvalue()}") from error
+                raise Violation("repair", f"{error} was not repaired: {out.getvalue()}") from error
             self.reach("repaired in the midst of a run")
             self.note(f"{error}, repaired: {crc32(out.getvalue().encode())}")
             return super()._begin_process()
@@ -136,16 +136,16 @@ class FaultyWorld(World):
         if self._starts_count > 1:
             for client in self._clients:
                 client.restart(boot.yard, floor)
-        # A body that a start could not read is none of the clients' business yet.
+        # A body that a start could not read does not concern the clients yet.
         self._failed_seen = self.disk.failed_reads_count
         self.promises.restart(int(boot.journal.durable))
         self._refusals_count = self.disk.refusals_count
 
     def _try(self, before: VirtualDisk) -> None:
-        """Try nothing on copies: the run itself is a trial."""
+        """Do nothing: the run itself is a trial."""
 
     def stop(self) -> None:
-        """Stop in good order and start again: all must come back."""
+        """Stop cleanly and start again: everything must come back."""
         self.note("stop")
         self.reach("clean stop")
         self.boot.stop()
@@ -176,7 +176,7 @@ class FaultyWorld(World):
         boot.journal.retry_full(self.now_ms())
         if boot.yard.routers.late:
             self.reach("router late")
-        boot.yard.tasks.go_on(self.now_ms())
+        boot.yard.tasks.proceed(self.now_ms())
         if self.rng.random() < self.swarm.compaction_odds or self.is_tight():
             for _ in range(3):
                 boot.compactor.step()
@@ -186,7 +186,7 @@ class FaultyWorld(World):
         self._check_ledgers()
 
     def _rot(self) -> None:
-        """Let some reads fail for once, or damage a body or the text of a record for good."""
+        """Make some reads fail once, or damage a body or the text of a record for good."""
         rng = self._rng
         if rng.random() < 0.2:
             self.disk.fail_read_in = int(rng.random() * 3)
@@ -196,7 +196,7 @@ class FaultyWorld(World):
             self._damage_record(rng.choice(self._log.texts))
 
     def _damage_job(self, ledger: Ledger) -> None:
-        """Damage the body of a job, if it lies by itself in a segment that is sealed."""
+        """Damage the body of a job, if it is stored apart in a sealed segment."""
         journal = self.boot.journal
         for entry in ledger.jobs.values():
             job = ledger.find(self.boot.yard, entry.name)
@@ -211,10 +211,10 @@ class FaultyWorld(World):
                 return
 
     def _damage_record(self, text: bytes) -> None:
-        """Flip a bit in a record of a log, or in its copy, in a segment that is sealed.
+        """Flip a bit in a record of a log, or in its copy, in a sealed segment.
 
-        A sector that is lost costs all that was written with one call once that is repaired. A job
-        may have the same text for its body, and its ledger would not know that it was hit.
+        A lost sector costs everything that was written with one call once that is repaired. A job
+        may have the same text as its body, and its ledger would not show that it was hit.
         """
         bodies = {int(job.place) for job in self.boot.yard.jobs.all()}
         for segment in self.boot.journal.segments.values():
@@ -240,11 +240,11 @@ class FaultyWorld(World):
         self.reach("damaged under load")
 
     def _may_skip(self) -> bool:
-        """Tell whether routers may pass over records: those that could not be read are."""
+        """Return whether routers may skip records: they skip those that cannot be read."""
         return "rot" in self.swarm.faults or self._starts_count > 1
 
     def _check_ledgers(self) -> None:
-        """See that nothing is lost, and that only what was hit is dead."""
+        """Check that nothing is lost, and that only jobs that were hit are dead."""
         failed = self.disk.failed_reads_count
         self._failed_spare += failed - self._failed_seen
         self._failed_seen = failed
@@ -291,37 +291,37 @@ class FaultyWorld(World):
         self.note(f"> {str(answer)[:160]}")
         return answer
 
-    def _await(self, session: Session, collect: Callable[[], list[tuple[Told, bytes]]]) -> Told:
-        """Return the one answer to what was asked, which may take some turns."""
+    def _await(self, session: Session, collect: Callable[[], list[tuple[Reply, bytes]]]) -> Reply:
+        """Return the one answer to a request, which may take several turns."""
         answers = collect()
         for _ in range(TURNS_MAX):
             if answers:
                 break
-            self.boot.yard.tasks.go_on(self.now_ms())
+            self.boot.yard.tasks.proceed(self.now_ms())
             session.resume(self.now_ms())
             answers = collect()
         ((answer, _),) = answers
         return answer
 
     def newest(self) -> int:
-        """Return the batch that what was answered last lies in, or a later one."""
+        """Return the batch of the last answered change, or a later one."""
         return int(self.boot.journal.newest())
 
     def is_tight(self) -> bool:
-        """Tell whether the disk is full, or was a moment ago."""
+        """Return whether the disk is full, or was a moment ago."""
         return self._is_tight() or self.now - self._refused_ms <= FULL_RETRY_MS
 
     def see_refusal(self, story: object) -> None:
-        """See that a refusal for want of room was one."""
+        """Check that a refusal for lack of room was justified."""
         self.reach("refused by a full disk")
         is_named = "storage_full" in str(story) or str(story).startswith("MISCONF")
         if self.now - self._refused_ms > FULL_RETRY_MS or not is_named:
-            raise Violation("full disk", f"refused though there was room: {story}"[:300])
+            raise Violation("full disk", f"refused although there was room: {story}"[:300])
 
     # -- the end ---------------------------------------------------------------------------------
 
     def _play_out(self) -> None:
-        """Let the faults end, and everything that was promised be done."""
+        """End the faults, and bring everything that was promised to its end."""
         self.disk.heal()
         self.note("faults end")
         self.swarm.faults.discard("full")
@@ -350,7 +350,7 @@ class FaultyWorld(World):
         self.stop()
 
     def _left(self) -> list[object]:
-        """Return what is still to be done, and the routers that have not come to the end."""
+        """Return the open jobs, and the routers that have not caught up."""
         left: list[object] = [
             entry for ledger in self._ledgers for entry in ledger.jobs.values() if entry.is_open()
         ]
@@ -365,4 +365,4 @@ class FaultyWorld(World):
 
 
 def _ignore(_: object) -> None:
-    """Hear nothing: answers are looked at when they are written."""
+    """Ignore an answer: answers are checked when they are written."""

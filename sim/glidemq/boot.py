@@ -1,10 +1,10 @@
-"""A server process with the glide-mq door beside the other ones."""
+"""A server process with the glide-mq door in addition to the others."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobyard.protocols.glidemq.door import Facts, GlidemqDoor
+from jobyard.protocols.glidemq.door import GlidemqDoor, GlidemqFacts
 from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from sim.bunqueue.boot import BunBoot
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim.workload import Swarm
 
 
-class Standstill(Facts):
+class Standstill(GlidemqFacts):
     """A process that never changes."""
 
     def pid(self) -> int:
@@ -43,14 +43,14 @@ class Standstill(Facts):
 
 
 class GlideBoot(BunBoot):
-    """A server process for glide-mq and its neighbours."""
+    """A server process for glide-mq and the other protocols."""
 
     def __init__(self, swarm: Swarm, disk: VirtualDisk, now_ms: int) -> None:
         super().__init__(swarm, disk, now_ms)
         self.glidemq = GlidemqEntrance(GlidemqDoor(self.yard, Standstill(), now_ms))
 
     def finish_work(self, session: GlidemqSession, now_ms: int) -> None:
-        """Let a long command come to the end of its work, and of its answer."""
+        """Run a long command to the end of its work, and of its answer."""
         while session.is_at_work():
             self.finish_tasks(now_ms)
             session.resume(now_ms)

@@ -1,6 +1,6 @@
 """Planted bugs that only runs with glide-mq clients can find: plain data, see `sim.bugs`.
 
-Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+Each is a story, the invariants that may find it, and changes of the sources as (module,
 right text, wrong text).
 """
 
@@ -29,7 +29,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "entry-kept": (
-        "who lost a job to a restart may end it though another runs it",
+        "a worker that lost a job to a restart may end it although another runs it",
         frozenset({"order", "reply"}),
         (
             (
@@ -40,12 +40,15 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "entry-unchecked": (
-        "whoever knows the id of a job may end its run",
+        "any client that has the id of a job may end its run",
         _REPLY,
         (
             (
                 "jobyard.engine.glidemq.finish",
-                "    return not entry if lease.terms.proof == LISTED else entry == entry_of(job)\n",
+                (
+                    "    return not entry if lease.terms.proof == Proof.LISTED "
+                    "else entry == entry_of(job)\n"
+                ),
                 "    return bool(lease)\n",
             ),
         ),
@@ -62,15 +65,15 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "slot-forgotten": (
-        "a job that is to be tried again gives its slot away",
-        frozenset({"lanes", "ordering", "lease"}),
+        "a job that will be retried gives its slot away",
+        frozenset({"orderings", "ordering", "lease"}),
         (
             (
                 "jobyard.engine.state.yard",
                 (
                     "            self.arm(job.queue, job.due_ms)\n"
-                    "            if job.extra is not None:\n"
-                    "                use_slot(job, job.extra, 1)\n"
+                    "            if job.details is not None:\n"
+                    "                use_slot(job, job.details, 1)\n"
                 ),
                 "            self.arm(job.queue, job.due_ms)\n",
             ),
@@ -81,30 +84,30 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
-    "shelf-forgotten": (
-        "after a restart every job stands in the stream",
+    "ready-list-forgotten": (
+        "after a restart every job is in the stream",
         _RESTART,
         (
             (
                 "jobyard.engine.recovery.replay",
-                "        job.shelf = u8(_shelf_at(data, pos))\n",
-                "        job.shelf = u8(0)\n",
+                "        job.ready_list = u8(_ready_list_at(data, pos))\n",
+                "        job.ready_list = u8(0)\n",
             ),
         ),
     ),
     "parent-let-go-early": (
-        "a parent goes on with its first child",
+        "a parent continues with its first child",
         frozenset({"state", "reply", "waiters", "members"}),
         (
             (
                 "jobyard.engine.jobs.flows",
-                "    return others == (1 if member.state == OPEN else 0)\n",
+                "    return others == (1 if member.state == MemberState.OPEN else 0)\n",
                 "    return others >= 0\n",
             ),
         ),
     ),
     "child-untold": (
-        "that a child is done is not recorded for its parent",
+        "the end of a child is not recorded for its parent",
         _RESTART,
         (
             (
@@ -114,14 +117,14 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
                     "    yard.names.stop_waiting(parent, member.child_id)\n"
                 ),
                 (
-                    "        yard.apply_news(parent, fields.done())\n"
+                    "        yard.apply_changes(parent, fields.done())\n"
                     "    yard.names.stop_waiting(parent, member.child_id)\n"
                 ),
             ),
         ),
     ),
     "side-field-unrecorded": (
-        "fields of side keys and deduplication entries do not outlive the process",
+        "fields of stored values and deduplication entries do not survive the process",
         _RESTART,
         (
             (
@@ -132,7 +135,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "sign-of-life-kept": (
-        "keys that go by themselves are there again after a restart",
+        "expired keys exist again after a restart",
         _RESTART,
         (
             (
@@ -168,7 +171,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "sign-of-life-unheard": (
-        "a worker that tells it is alive loses its job",
+        "a worker that sends heartbeats loses its job",
         frozenset({"reply"}),
         (
             (
@@ -179,7 +182,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "old-job-kept": (
-        "a job that outlived its time waits on",
+        "an expired job keeps waiting",
         frozenset({"lease", "reply", "state"}),
         (
             (
@@ -190,7 +193,7 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "data-unrecorded": (
-        "new data of a job are forgotten with a restart",
+        "a restart forgets new data of a job",
         _RESTART | {"body", "live bytes"},
         (
             (
@@ -223,13 +226,16 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "note-unrecorded": (
-        "what a client noted with a job is forgotten with a restart",
+        "a restart forgets fields that a client set on a job",
         _RESTART,
         (
             (
                 "jobyard.protocols.glidemq.keyspace.views.writes",
                 "    if is_noted or part is not None:\n        yard.note(job, news.done())\n",
-                "    if is_noted or part is not None:\n        yard.apply_news(job, news.done())\n",
+                (
+                    "    if is_noted or part is not None:\n"
+                    "        yard.apply_changes(job, news.done())\n"
+                ),
             ),
         ),
     ),
@@ -239,8 +245,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.glidemq.add",
-                "(adding.is_taken or find(yard, queue, chosen) is not None):\n",
-                "(adding.is_taken or find(yard, queue, adding.name) is not None):\n",
+                "(spec.is_taken or find(yard, queue, chosen) is not None):\n",
+                "(spec.is_taken or find(yard, queue, spec.name) is not None):\n",
             ),
         ),
     ),

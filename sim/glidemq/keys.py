@@ -1,17 +1,17 @@
-"""Keys as clients read and write them: what jobs are shown as, counts, and side keys.
+"""Keys as clients read and write them: views of jobs, counts, and stored values.
 
-A read must tell what the model holds. A write of a job's field is a change of that job; what is
-kept as it was set is held here in plain values, by key, with the time at which it goes.
+A read must return what the model holds. A write of a job's field is a change of that job; stored
+values are held here as plain values, by key, with the time at which they expire.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.model.glidemq.stored_values import HASH, LIST, STRING
+from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.model.job import DEAD, DELAYED, DONE, LEASED, READY
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from sim.glidemq.network import Answer, Error
 from sim.glidemq.nouns import NEVER, Ask, GlideJob
 from sim.glidemq.state import GlideState
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
 
 PRIORITY_SHIFT: Final = 42
-# Commands that may be refused for how things stand.
+# Commands that may be refused because of the current state.
 REFUSABLE: Final = frozenset({"refused", "group", "log"})
 Value = bytes | dict[bytes, bytes] | list[bytes]
 
 
 class Side:
-    """One key that is kept as it was set."""
+    """One stored value."""
 
     def __init__(self, value: Value, until: int, batch: int) -> None:
         self.value = value
@@ -38,31 +38,31 @@ class Side:
 
 
 class GlideKeys(GlideState):
-    """What reads tell, and what writes of single keys do."""
+    """The answers of reads, and the effects of writes of single keys."""
 
     def __init__(self, reach: Callable[[str], None]) -> None:
         super().__init__(reach)
         self.side: dict[bytes, Side] = {}
 
     def answered(self, ask: Ask, answer: Answer) -> int:
-        """Check the answer to one command, do what it did; return the batch it rests on."""
+        """Check the answer to one command, apply it; return the batch it depends on."""
         if isinstance(answer, Error) and ask.kind not in REFUSABLE:
             raise Violation("reply", f"{ask} was refused: {answer}")
         method: Callable[[Ask, Answer], int] = getattr(self, f"_{ask.kind}")
         return method(ask, answer)
 
     def expect(self, ask: Ask, answer: Answer, wanted: Answer) -> None:
-        """See that an answer is the one it should be."""
+        """Check that an answer is the expected one."""
         if answer != wanted:
             raise Violation("reply", f"{ask}: {answer!r}, not {wanted!r}"[:1500])
 
     def told(self, ask: Ask, answer: Answer, wanted: Answer, job: GlideJob) -> int:
-        """See that an answer is the one it should be, which rests on how a job stands."""
+        """Check that an answer is the expected one, which depends on the state of a job."""
         self.expect(ask, answer, wanted)
         return job.batch
 
     def same_fields(self, ask: Ask, answer: Answer, job: GlideJob) -> None:
-        """See that a job is shown as it is."""
+        """Check that a job is shown as it is."""
         self._same_table(ask, answer, self.shown(job))
 
     def _same_table(self, ask: Ask, answer: Answer, wanted: dict[bytes, bytes]) -> None:
@@ -72,7 +72,7 @@ class GlideKeys(GlideState):
         if told != wanted:
             pairs = {key: (told.get(key), wanted.get(key)) for key in (*told, *wanted)}  # type: ignore[call-overload]
             wrong = {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
-            raise Violation("reply", f"{ask} (told, wanted): {wrong}"[:1500])
+            raise Violation("reply", f"{ask} (found, wanted): {wrong}"[:1500])
 
     def _newest(self, jobs: list[GlideJob]) -> int:
         return max((job.batch for job in jobs), default=0)
@@ -102,7 +102,7 @@ class GlideKeys(GlideState):
             else:
                 job.notes[name] = value
         if list(ask.fields) == [b"lastActive"]:
-            # A sign of life is not remembered.
+            # A heartbeat is not recorded.
             return 0
         job.batch = self.batch
         return self.batch
@@ -161,15 +161,17 @@ class GlideKeys(GlideState):
         if part == b"stream":
             running = self.of_queue(queue, LEASED)
             taken = [job for job in running if job.held is not None and not job.held.is_list]
-            return self.on_shelf(queue, STREAM) + taken
+            return self.on_ready_list(queue, ReadyList.STREAM) + taken
         if part == b"scheduled":
             return [job for job in self.of_queue(queue, READY, DELAYED) if job.is_scheduled()]
         if part == b"completed":
             return self.of_queue(queue, DONE)
         if part == b"failed":
             return self.of_queue(queue, DEAD)
-        # What waits behind others of its key counts where it is to stand.
-        return self.on_shelf(queue, PROMOTED if part == b"priority" else STACK)
+        # A job that waits behind others of its key counts in the list it will join.
+        return self.on_ready_list(
+            queue, ReadyList.PROMOTED if part == b"priority" else ReadyList.LIFO
+        )
 
     def _count(self, ask: Ask, answer: Answer) -> int:
         jobs = self._members(ask.queue, ask.mode)
@@ -177,7 +179,7 @@ class GlideKeys(GlideState):
         return self._newest(jobs)
 
     def _range(self, ask: Ask, answer: Answer) -> int:
-        """Check a list of ids, the last of which is the next to be taken."""
+        """Check a list of ids, the last of which is taken next."""
         jobs = self._members(ask.queue, ask.mode)
         jobs.sort(key=self._turn, reverse=True)
         self.expect(ask, answer, [job.id.encode() for job in jobs])
@@ -192,7 +194,7 @@ class GlideKeys(GlideState):
         """Check the entries of a stream."""
         jobs = sorted(self._members(ask.queue, b"stream"), key=lambda job: abs(self.place_of(job)))
         wanted: list[Answer] = [
-            [job.entry().encode(), [b"jobId", job.id.encode(), b"name", job.wish.name]]
+            [job.entry().encode(), [b"jobId", job.id.encode(), b"name", job.new_job.name]]
             for job in jobs
         ]
         self.expect(ask, answer, wanted)
@@ -210,7 +212,7 @@ class GlideKeys(GlideState):
             for member, score in zip(flat[::2], flat[1::2], strict=True)
         ]
         scores = [score for score, _ in found]
-        # Those at rest stand in the order they ended, whatever the clock said.
+        # Ended jobs are in the order in which they ended, whatever the clock said.
         is_ordered = ask.mode != b"scheduled" or scores == sorted(scores)
         if sorted(found) != wanted or not is_ordered:
             raise Violation("reply", f"{ask}: {found}, not {wanted}"[:1500])
@@ -234,7 +236,7 @@ class GlideKeys(GlideState):
         return self._newest(jobs)
 
     def _scan(self, ask: Ask, answer: Answer) -> int:
-        """Check which jobs a queue has, asked for all at once."""
+        """Check which jobs a queue has, by a scan of all keys at once."""
         keys = answer[1] if isinstance(answer, list) and len(answer) == 2 else None
         jobs = [job for job in self.jobs.values() if job.queue == ask.queue]
         wanted = {f"glide:{{{ask.queue}}}:job:{job.id}".encode() for job in jobs}
@@ -243,10 +245,10 @@ class GlideKeys(GlideState):
             raise Violation("reply", f"{ask}: {keys!r}, not {sorted(wanted)}"[:1500])
         return self._newest(jobs)
 
-    # -- side keys ---------------------------------------------------------------------------------
+    # -- stored values -----------------------------------------------------------------------------
 
     def living(self, key: bytes) -> Side | None:
-        """Return a side key whose time is not over."""
+        """Return a stored value that has not expired."""
         side = self.side.get(key)
         if side is not None and side.until <= self.now:
             del self.side[key]
@@ -254,7 +256,7 @@ class GlideKeys(GlideState):
         return side
 
     def open_side(self, key: bytes, empty: Value) -> Side:
-        """Return a side key, made empty if need be."""
+        """Return a stored value, created empty if needed."""
         side = self.living(key)
         if side is None:
             side = self.side[key] = Side(empty, NEVER, self.batch)
@@ -296,7 +298,7 @@ class GlideKeys(GlideState):
         return self.batch
 
     def wipe(self, job: GlideJob) -> None:
-        """Let a job go that a client removed, and what clients kept beside it."""
+        """Drop a job that a client removed, and the values clients stored for it."""
         self.remove(job)
         self.side.pop(f"glide:{{{job.queue}}}:signals:{job.id}".encode(), None)
 
@@ -310,16 +312,16 @@ class GlideKeys(GlideState):
         return self.batch if answer is not None else 0
 
     def adopt(self, yard: Yard) -> None:
-        """Go on from a yard that came back as it should."""
+        """Continue from a yard that came back as it should."""
         super().adopt(yard)
         self.side = {}
-        for name, key in yard.side.keys.items():
+        for name, key in yard.stored_values.keys.items():
             value: Value = key.text
-            if key.kind == HASH:
+            if key.kind == ValueKind.HASH:
                 value = dict(key.table)
-            elif key.kind == LIST:
+            elif key.kind == ValueKind.LIST:
                 value = [key.items[at] for at in sorted(key.items)]
-            elif key.kind != STRING:
-                raise Violation("side keys", f"{name!r} is of kind {key.kind}")
+            elif key.kind != ValueKind.STRING:
+                raise Violation("stored values", f"{name!r} is of kind {key.kind}")
             until = NEVER if key.expires_ms >= NEVER_MS else int(key.expires_ms)
             self.side[bytes(name)] = Side(value, until, 0)

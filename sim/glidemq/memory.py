@@ -1,8 +1,8 @@
-"""What is compared of a glide-mq yard across a restart, beside its jobs: side keys and projections.
+"""Comparisons of a glide-mq yard across a restart, besides its jobs: stored values and views.
 
-A side key that is on the disk must come back as it was; one that goes by itself soon must not. What
-clients were shown of every queue when the server stopped in good order they must be shown after it
-has started again, but for what ends with a process: leases.
+A stored value on the disk must come back as it was; one that expires soon must not. What
+clients saw of every queue when the server stopped cleanly they must see after it
+has started again, except for what ends with a process: leases.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from sim.state import Violation
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
-    from jobyard.model.glidemq.stored_values import SideKey
+    from jobyard.model.glidemq.stored_values import StoredValue
     from sim.glidemq.boot import GlideBoot
     from sim.glidemq.model import GlideModel
     from sim.glidemq.network import Answer
 
-# A key that goes by itself within this time is not remembered.
+# A key that expires within this time is not recorded.
 VOLATILE_MS: Final = 600_000
 Shown = tuple[object, ...]
 
 
 def side_of(yard: Yard, now_ms: int) -> dict[bytes, Shown]:
-    """Return all side keys that do not go by themselves soon."""
-    keys = yard.side.keys
+    """Return all stored values that do not expire soon."""
+    keys = yard.stored_values.keys
     return {
         bytes(name): _dump(key)
         for name, key in keys.items()
@@ -39,22 +39,22 @@ def side_of(yard: Yard, now_ms: int) -> dict[bytes, Shown]:
     }
 
 
-def _dump(key: SideKey) -> Shown:
+def _dump(key: StoredValue) -> Shown:
     items = tuple(key.items[at] for at in sorted(key.items))
     until = NEVER_MS if key.expires_ms >= NEVER_MS else int(key.expires_ms)
     return (int(key.kind), key.text, tuple(sorted(key.table.items())), items, until)
 
 
 class GlideSnapshot(Snapshot):
-    """A yard at the moment a batch was sealed, with its side keys."""
+    """A yard at the moment a batch was sealed, with its stored values."""
 
     def __init__(self, yard: Yard, bodies: dict[int, bytes], now_ms: int) -> None:
         super().__init__(yard, bodies)
         self.side = side_of(yard, now_ms)
 
     def check_side(self, yard: Yard, *, has_jumped: bool) -> None:
-        """See that a yard that came back has these side keys and no other."""
-        found = {bytes(name): _dump(key) for name, key in yard.side.keys.items()}
+        """Check that a yard that came back has these stored values and no others."""
+        found = {bytes(name): _dump(key) for name, key in yard.stored_values.keys.items()}
         wanted = self.side
         if has_jumped:
             found = {name: shown[:-1] for name, shown in found.items()}
@@ -62,25 +62,25 @@ class GlideSnapshot(Snapshot):
         if found != wanted:
             wrong = {name for name in {*found, *wanted} if found.get(name) != wanted.get(name)}
             story = [(name, found.get(name), wanted.get(name)) for name in sorted(wrong)]
-            raise Violation("restart", f"side keys (found, expected): {story}"[:1500])
+            raise Violation("restart", f"stored values (found, expected): {story}"[:1500])
 
 
-# What a hash tells of a run, which ends with the process.
+# Fields of a hash about a run, which ends with the process.
 _OF_RUNS: Final = (b"state", b"processedOn", b"lastActive")
-# What it tells of others of a key.
-_OF_LANES: Final = (b"state",)
+# Fields about other jobs of its key.
+_OF_ORDERINGS: Final = (b"state",)
 _SORTED: Final = ("scheduled", "completed", "failed")
 
 
 class Showing:
-    """What clients are shown of some queues: every job as its hash, and the sorted sets."""
+    """What clients see of some queues: every job as its hash, and the sorted sets."""
 
     def __init__(self, boot: GlideBoot, model: GlideModel, queues: tuple[str, ...]) -> None:
         self._boot = boot
         self._session = boot.glidemq.enter(Ear([]))
         self._now_ms = model.now
         self._running = {job.number for job in model.jobs.values() if job.held is not None}
-        # Which of them go on is not remembered: after a restart the first in order do.
+        # Which of them continue is not recorded: after a restart the first in order do.
         self._crowded = {job.number for job in model.jobs.values() if model.is_crowded(job)}
         self.jobs = {
             number: self._ask([b"HGETALL", key(job.queue, f"job:{job.id}")])
@@ -101,7 +101,7 @@ class Showing:
         return Reader(bytes(session.take_output())).read()
 
     def check(self, after: Showing) -> None:
-        """See that clients are shown the same after a restart, but for runs."""
+        """Check that clients see the same after a restart, except for runs."""
         if after.sets != self.sets:
             raise Violation("restart", f"shown {after.sets}, not {self.sets}"[:1500])
         for number, before in self.jobs.items():
@@ -109,7 +109,7 @@ class Showing:
             if number in self._running:
                 found, wanted = _without(found, _OF_RUNS), _without(wanted, _OF_RUNS)
             elif number in self._crowded:
-                found, wanted = _without(found, _OF_LANES), _without(wanted, _OF_LANES)
+                found, wanted = _without(found, _OF_ORDERINGS), _without(wanted, _OF_ORDERINGS)
             if found != wanted:
                 raise Violation(
                     "restart", f"job {number} is shown {found!r}, not {wanted!r}"[:1500]

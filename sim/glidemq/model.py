@@ -1,7 +1,7 @@
-"""What glide-mq clients may be told: each command does to plain jobs what it was asked to.
+"""The answers glide-mq clients may get: each command applied to plain jobs.
 
-The model is told of every command with its answer, after the yard gave it, and of every tick. Where
-the protocol leaves a choice it checks that the yard's choice was a legal one and follows it.
+The model gets every command with its answer, after the yard gave it, and every tick. Where
+the protocol leaves a choice it checks that the yard's choice was legal and follows it.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import json
 
 from jobyard.engine.glidemq.add import find as find_job
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from sim.glidemq.keys import GlideKeys
 from sim.glidemq.network import Answer, Error
-from sim.glidemq.nouns import Ask, GlideJob, Wish
+from sim.glidemq.nouns import Ask, GlideJob, NewGlideJob
 from sim.state import Violation
 
 
 class GlideModel(GlideKeys):
-    """What each command does, and what is answered to it."""
+    """The effect of each command, and its answer."""
 
     def _refused(self, ask: Ask, answer: Answer) -> int:
         if not isinstance(answer, Error) or not answer.text.startswith(ask.value.decode()):
@@ -47,25 +47,25 @@ class GlideModel(GlideKeys):
     # -- adding ------------------------------------------------------------------------------------
 
     def _add(self, ask: Ask, answer: Answer) -> int:
-        ((queue, wish),) = ask.wishes
-        if wish.custom and self._is_taken(queue, wish.custom):
+        ((queue, new_job),) = ask.new_jobs
+        if new_job.custom and self._is_taken(queue, new_job.custom):
             self.reach("duplicate id")
             self.expect(ask, answer, b"duplicate")
             return 0
-        self._entered(ask, queue, wish, answer)
+        self._entered(ask, queue, new_job, answer)
         return self.batch
 
     def _is_taken(self, queue: str, name: str) -> bool:
-        """Tell whether a job has an id, or a hash without a job does."""
+        """Return whether an id is used by a job, or by a hash without a job."""
         key = f"glide:{{{queue}}}:job:{name}".encode()
         return self.find(queue, name) is not None or self.living(key) is not None
 
-    def _entered(self, ask: Ask, queue: str, wish: Wish, answer: object) -> GlideJob:
-        """Take in a job that was added."""
+    def _entered(self, ask: Ask, queue: str, new_job: NewGlideJob, answer: object) -> GlideJob:
+        """Add a job that the yard accepted."""
         if not isinstance(answer, bytes):
             raise Violation("reply", f"{ask}: {answer!r}")
         name = answer.decode()
-        if self._is_taken(queue, name) or (wish.custom and wish.custom != name):
+        if self._is_taken(queue, name) or (new_job.custom and new_job.custom != name):
             raise Violation("ids", f"{ask} became {name}")
         place = self.yard.queues.get(queue)
         found = None if place is None else find_job(self.yard, place, name)
@@ -74,10 +74,10 @@ class GlideModel(GlideKeys):
         number = int(found.id)
         if number in self.jobs or number in self.gone:
             raise Violation("ids", f"{number} was issued before")
-        job = GlideJob(number, int(found.key), queue, wish, self.now)
-        if wish.lane:
-            job.order = max((other.order for other in self.lane_of(job)), default=0) + 1
-            part = None if found.extra is None else found.extra.glide
+        job = GlideJob(number, int(found.key), queue, new_job, self.now)
+        if new_job.ordering:
+            job.order = max((other.order for other in self.ordering_of(job)), default=0) + 1
+            part = None if found.details is None else found.details.glide
             if part is None or int(part.order) < job.order:
                 raise Violation("ordering", f"{job} got order {part and part.order}")
             job.order = int(part.order)
@@ -87,8 +87,8 @@ class GlideModel(GlideKeys):
         return job
 
     def _dedup(self, ask: Ask, answer: Answer) -> int:
-        ((queue, wish),) = ask.wishes
-        if self._is_skipped(ask, queue, wish):
+        ((queue, new_job),) = ask.new_jobs
+        if self._is_skipped(ask, queue, new_job):
             self.reach(f"skipped by {ask.mode.decode()}")
             self.expect(ask, answer, b"skipped")
             return 0
@@ -97,12 +97,12 @@ class GlideModel(GlideKeys):
             assert isinstance(answer, bytes)
             table = self.open_side(ask.key, {})
             assert isinstance(table.value, dict)
-            table.value[ask.value] = b"%s:%d" % (answer, wish.ts)
+            table.value[ask.value] = b"%s:%d" % (answer, new_job.ts)
             table.batch = self.batch
         return batch
 
-    def _is_skipped(self, ask: Ask, queue: str, wish: Wish) -> bool:
-        """Tell whether another job stands for a wish; one that it replaces goes."""
+    def _is_skipped(self, ask: Ask, queue: str, new_job: NewGlideJob) -> bool:
+        """Return whether a job is a duplicate; remove a job that it replaces."""
         side = self.living(ask.key)
         table = {} if side is None else side.value
         assert isinstance(table, dict)
@@ -111,22 +111,22 @@ class GlideModel(GlideKeys):
             return False
         old_id, _, ts = entry.partition(b":")
         if ask.mode == b"throttle":
-            return ask.number > 0 and wish.ts - int(ts) < ask.number
+            return ask.number > 0 and new_job.ts - int(ts) < ask.number
         job = self.find(queue, old_id.decode())
         if job is None or not job.is_open():
             return False
         if ask.mode == b"simple" or not job.is_scheduled():
             return True
-        own = f"glide:{{{queue}}}:job:{wish.custom}".encode()
-        is_other = wish.custom != job.id and self._is_taken(queue, wish.custom)
-        if wish.custom and (is_other or self.living(own) is not None):
+        own = f"glide:{{{queue}}}:job:{new_job.custom}".encode()
+        is_other = new_job.custom != job.id and self._is_taken(queue, new_job.custom)
+        if new_job.custom and (is_other or self.living(own) is not None):
             return False
         self.reach("debounced")
         self.remove(job)
         return False
 
     def _flow(self, ask: Ask, answer: Answer) -> int:
-        customs = [(queue, wish.custom) for queue, wish in ask.wishes if wish.custom]
+        customs = [(queue, new_job.custom) for queue, new_job in ask.new_jobs if new_job.custom]
         is_taken = any(self._is_taken(queue, name) for queue, name in customs)
         ids = json.loads(answer) if isinstance(answer, bytes) else answer
         if is_taken or len(set(customs)) < len(customs):
@@ -134,14 +134,14 @@ class GlideModel(GlideKeys):
             if ids != ["duplicate"]:
                 raise Violation("reply", f"{ask}: {answer!r}")
             return 0
-        if not isinstance(ids, list) or len(ids) != len(ask.wishes):
+        if not isinstance(ids, list) or len(ids) != len(ask.new_jobs):
             raise Violation("reply", f"{ask}: {answer!r}")
         jobs = [
-            self._entered(ask, queue, wish, str(name).encode())
-            for (queue, wish), name in zip(ask.wishes, ids, strict=True)
+            self._entered(ask, queue, new_job, str(name).encode())
+            for (queue, new_job), name in zip(ask.new_jobs, ids, strict=True)
         ]
         parent = jobs[0]
-        parent.state, parent.shelf = BLOCKED, STREAM
+        parent.state, parent.ready_list = BLOCKED, ReadyList.STREAM
         if parent.delay > 0:
             # It waits for its children, not for a time.
             parent.note_delay(parent.delay)
@@ -157,7 +157,7 @@ class GlideModel(GlideKeys):
 
     def _read(self, ask: Ask, answer: Answer) -> int:
         if answer is None:
-            ready = self.available(ask.queue, STREAM)
+            ready = self.available(ask.queue, ReadyList.STREAM)
             if ready and ask.until > self.now:
                 raise Violation("waiters", f"{ask} got nothing: {ready}")
             return 0
@@ -173,79 +173,81 @@ class GlideModel(GlideKeys):
             assert isinstance(entry, list)
             name, fields = entry
             assert isinstance(fields, list)
-            job = self._given(ask, STREAM, fields[1])
-            if name != job.entry().encode() or fields[3] != job.wish.name:
+            job = self._given(ask, ReadyList.STREAM, fields[1])
+            if name != job.entry().encode() or fields[3] != job.new_job.name:
                 raise Violation("reply", f"{ask}: {entry} for {job}")
             batch = max(batch, job.batch)
         return batch
 
-    def _given(self, ask: Ask, shelf: int, job_id: object) -> GlideJob:
-        """Let a worker have the job it was given, which must have been the next."""
+    def _given(self, ask: Ask, ready_list: int, job_id: object) -> GlideJob:
+        """Lease a job to the worker that got it; it must have been the next one."""
         job = self.find(ask.queue, job_id.decode() if isinstance(job_id, bytes) else "")
-        if job is None or job.state != READY or job.shelf != shelf:
+        if job is None or job.state != READY or job.ready_list != ready_list:
             raise Violation("lease", f"{ask} was given {job_id!r}: {job}")
-        ready = self.available(ask.queue, shelf)
+        ready = self.available(ask.queue, ready_list)
         is_barred = job.is_old(self.now) or job.queue in self.paused
-        if job not in ready and (is_barred or not job.wish.lane or not self._was_let(job)):
+        if job not in ready and (is_barred or not job.new_job.ordering or not self._was_let(job)):
             raise Violation("lease", f"{ask} was given {job}, which is held up")
         mine = (job.rank, self.place_of(job))
         for other in ready:
             is_before = (other.rank, self.place_of(other)) < mine
-            # Who waited may have been served before others of a key made room for the other.
+            # A waiting client may have been served before others of a key made room for the other.
             is_late = (other.queue, other.id) in self.just_given or self.came_up(other)
             if is_before and not is_late:
                 raise Violation("order", f"{ask} was given {job} before {other}")
         found = self.yard.jobs.get(job.number)
         assert found is not None
         if job.deliveries > 0 and abs(mine[1]) <= self.boot_place:
-            # Who lost it to a restart does not know it by its new name.
+            # A worker that lost it to a restart does not have its new entry id.
             self.reach("renamed")
             job.place, job.sign = None, 1
             self.place_of(job)
-        self.run(job, ask.consumer, is_list=shelf != STREAM)
+        self.run(job, ask.consumer, is_list=ready_list != ReadyList.STREAM)
         return job
 
     def _was_let(self, job: GlideJob) -> bool:
-        """Tell whether others of a key that go before a job were given in the same turn."""
-        most = max(job.wish.concurrency, 1)
+        """Return whether jobs of its key that go before it were given in the same turn."""
+        most = max(job.new_job.concurrency, 1)
         if job.deliveries > 0:
-            return sum(j.state == LEASED for j in self.lane_of(job)) < most
-        others = [j for j in self.lane_of(job) if j.is_open() and not j.deliveries]
-        if job.wish.concurrency > 1:
-            # Who is to come holds up nobody; it may have come just after this one was given.
+            return sum(j.state == LEASED for j in self.ordering_of(job)) < most
+        others = [j for j in self.ordering_of(job) if j.is_open() and not j.deliveries]
+        if job.new_job.concurrency > 1:
+            # A job that comes later blocks none; it may have come just after this one was given.
             others = [j for j in others if j.state == READY and j.stood < self.now]
         before = [j for j in others if j.order < job.order]
-        started = sum(j.has_started() for j in self.lane_of(job))
+        started = sum(j.has_started() for j in self.ordering_of(job))
         if started >= most:
             return False
         return all((j.queue, j.id) in self.just_given for j in before)
 
     def _may_wait(self, job: GlideJob) -> bool:
-        """Tell whether others of a key may keep a job from a worker that knows it.
+        """Return whether others of its key may keep a job from a worker that has its entry.
 
-        Which of those goes on that are back from the dead may have changed in this turn, and who
-        is the next to start where several may run.
+        Which of the revived jobs continues may have changed in this turn, and also which is the
+        next to start where several may run.
         """
-        if not job.wish.lane:
+        if not job.new_job.ordering:
             return False
         if job.deliveries == 0:
-            return job.wish.concurrency > 1 or not self.is_standing(job)
+            return job.new_job.concurrency > 1 or not self.is_standing(job)
         return self.is_crowded(job)
 
     def _pop(self, ask: Ask, answer: Answer) -> int:
-        """Take from one list, or from the first of both that has any."""
+        """Take from one list, or from the first of both that has a job."""
         if not isinstance(answer, list) or len(answer) > ask.count:
             raise Violation("reply", f"{ask}: {answer!r}")
-        shelf = STACK if ask.mode == b"lifo" else PROMOTED
-        if ask.mode == b"both" and not self._comes_first(ask.queue, PROMOTED, answer):
-            shelf = STACK
-        if len(answer) < ask.count and len(self.available(ask.queue, shelf)) > len(answer):
-            raise Violation("lease", f"{ask} got {answer} of {self.available(ask.queue, shelf)}")
-        return max((self._given(ask, shelf, one).batch for one in answer), default=0)
+        ready_list = ReadyList.LIFO if ask.mode == b"lifo" else ReadyList.PROMOTED
+        if ask.mode == b"both" and not self._comes_first(ask.queue, ReadyList.PROMOTED, answer):
+            ready_list = ReadyList.LIFO
+        if len(answer) < ask.count and len(self.available(ask.queue, ready_list)) > len(answer):
+            raise Violation(
+                "lease", f"{ask} got {answer} of {self.available(ask.queue, ready_list)}"
+            )
+        return max((self._given(ask, ready_list, one).batch for one in answer), default=0)
 
-    def _comes_first(self, queue: str, shelf: int, given: list[Answer]) -> bool:
-        """Tell whether a worker is to have jobs of one shelf, not those it was given of others."""
-        ready = self.available(queue, shelf)
+    def _comes_first(self, queue: str, ready_list: int, given: list[Answer]) -> bool:
+        """Return whether a worker must get jobs of this ready list before those it was given."""
+        ready = self.available(queue, ready_list)
         if all(self.came_late(job) for job in ready):
             return any(job.id.encode() in given for job in ready)
         return True
@@ -268,8 +270,8 @@ class GlideModel(GlideKeys):
         return job.batch
 
     def _took_up(self, ask: Ask, answer: Answer, job: GlideJob) -> bool:
-        """Let a worker have a job that it was once given and that nobody has; False if refused."""
-        # Who knows no entry had it from a list, so it was given at least once.
+        """Lease a job again to a worker that had it, if it is free; False if refused."""
+        # A worker without an entry got the job from a list, so it was given at least once.
         was_given = ask.entry == job.entry() if ask.entry else job.deliveries > 0
         if job.state != READY or not was_given:
             self.expect(ask, answer, b"GROUP_FULL")
@@ -289,7 +291,7 @@ class GlideModel(GlideKeys):
     # -- ending ------------------------------------------------------------------------------------
 
     def _is_held(self, job: GlideJob | None, entry: str) -> bool:
-        """Tell whether who knows an entry may end the run of a job."""
+        """Return whether a worker with this entry may end the run of a job."""
         if job is None:
             return False
         if job.held is None:
@@ -318,25 +320,27 @@ class GlideModel(GlideKeys):
             self.remove(job)
 
     def _next(self, ask: Ask, answer: Answer) -> int:
-        """Complete one, and take another."""
+        """Complete one job, and take another."""
         batch = self._done(ask)
         if not isinstance(answer, list) or answer[1] != ask.id.encode():
             raise Violation("reply", f"{ask}: {answer!r}")
-        shelf = STREAM
-        for one in (PROMOTED, STACK):
-            if shelf == STREAM and self.available(ask.queue, one):
-                shelf = one
+        ready_list = ReadyList.STREAM
+        for one in (ReadyList.PROMOTED, ReadyList.LIFO):
+            if ready_list == ReadyList.STREAM and self.available(ask.queue, one):
+                ready_list = one
         if answer[0] == b"NEXT_NONE":
-            ready = [j for j in self.available(ask.queue, shelf) if not self._goes_to_other(j)]
+            ready = [j for j in self.available(ask.queue, ready_list) if not self._goes_to_other(j)]
             if ready:
                 raise Violation("waiters", f"{ask} got nothing: {ready}")
             return batch
         given = self.find(ask.queue, str(answer[2], "utf-8"))  # type: ignore[arg-type]
         if given is not None and given.state == READY:
-            # Those who waited were served first, perhaps with all there was on a shelf before it.
-            shelf = given.shelf if self._is_passed_over(ask.queue, shelf) else shelf
-        job = self._given(ask, shelf, answer[2])
-        entry = b"" if shelf != STREAM else job.entry().encode()
+            # Waiting clients were served first, perhaps with all jobs of an earlier ready list.
+            ready_list = (
+                given.ready_list if self._is_passed_over(ask.queue, ready_list) else ready_list
+            )
+        job = self._given(ask, ready_list, answer[2])
+        entry = b"" if ready_list != ReadyList.STREAM else job.entry().encode()
         if answer[3] != entry or (answer[0] == b"NEXT_REVOKED") != job.is_revoked:
             raise Violation("reply", f"{ask}: {answer!r} for {job}")
         if not job.is_revoked:
@@ -346,8 +350,8 @@ class GlideModel(GlideKeys):
     def _goes_to_other(self, job: GlideJob) -> bool:
         return (job.queue, job.id) in self.just_given
 
-    def _is_passed_over(self, queue: str, shelf: int) -> bool:
-        ready = self.available(queue, shelf)
+    def _is_passed_over(self, queue: str, ready_list: int) -> bool:
+        ready = self.available(queue, ready_list)
         return all(self._goes_to_other(job) or self.came_late(job) for job in ready)
 
     def _fail(self, ask: Ask, answer: Answer) -> int:
@@ -356,7 +360,7 @@ class GlideModel(GlideKeys):
             self.expect(ask, answer, b"failed")
             return 0
         job.attempts += 1
-        # A revoked job is not tried again.
+        # A revoked job is not retried.
         is_last = job.is_revoked or job.attempts >= max(ask.count, 1)
         self.expect(ask, answer, b"failed" if is_last else b"retrying")
         started = self.now if job.held is None else job.held.since
@@ -371,7 +375,7 @@ class GlideModel(GlideKeys):
         elif ask.number > 0:
             self.put_off(job, ask.number, is_new=False)
         else:
-            self.stand(job, STAGED)
+            self.stand(job, ReadyList.STAGED)
             job.due = self.now
         return self.batch
 
@@ -383,7 +387,7 @@ class GlideModel(GlideKeys):
             return 0
         if job.delay > 0 and not job.is_delay_apart():
             job.note_delay(job.delay)
-        self.stand(job, STREAM)
+        self.stand(job, ReadyList.STREAM)
         job.delay = 0
         job.due = self.now
         return self.batch
@@ -415,7 +419,7 @@ class GlideModel(GlideKeys):
             self.stalled(job, ask.count)
         return 0
 
-    # -- jobs that nobody runs ---------------------------------------------------------------------
+    # -- jobs that do not run ----------------------------------------------------------------------
 
     def _promote(self, ask: Ask, answer: Answer) -> int:
         count = self.just_laid.count(ask.queue)
@@ -434,7 +438,7 @@ class GlideModel(GlideKeys):
                 continue
             self.promoted(job)
             place = abs(self.place_of(job))
-            if is_ready and not job.wish.lane:
+            if is_ready and not job.new_job.ordering:
                 if place < last:
                     raise Violation("order", f"{job} was promoted before others")
                 last = place
@@ -442,7 +446,7 @@ class GlideModel(GlideKeys):
         return self.batch if count else 0
 
     def _is_ahead(self, job: GlideJob, ts: int) -> bool:
-        """Tell whether a delayed job is due by the clock of who asks."""
+        """Return whether a delayed job is due by the clock of the caller."""
         return job.due_label(self.wall_offset) <= ts
 
     def _promote_job(self, ask: Ask, answer: Answer) -> int:
@@ -485,7 +489,7 @@ class GlideModel(GlideKeys):
             return b"error:not_found"
         if job.state not in {READY, DELAYED}:
             return b"error:invalid_state"
-        if job.state == READY and job.shelf in {PROMOTED, STACK}:
+        if job.state == READY and job.ready_list in {ReadyList.PROMOTED, ReadyList.LIFO}:
             return b"error:not_in_stream"
         return b""
 
@@ -499,8 +503,8 @@ class GlideModel(GlideKeys):
             return self.told(ask, answer, b"no_op", job)
         self.expect(ask, answer, b"ok")
         job.rank = ask.number
-        if job.state == READY and (job.shelf == STREAM or job.delay == 0):
-            self.stand(job, STAGED if job.rank > 0 else STREAM)
+        if job.state == READY and (job.ready_list == ReadyList.STREAM or job.delay == 0):
+            self.stand(job, ReadyList.STAGED if job.rank > 0 else ReadyList.STREAM)
         job.batch = self.batch
         return self.batch
 
@@ -520,7 +524,7 @@ class GlideModel(GlideKeys):
         else:
             job.delay = 0
             job.due = self.now
-            self.stand(job, job.first_shelf())
+            self.stand(job, job.first_list())
         return self.batch
 
     # -- many jobs ---------------------------------------------------------------------------------
@@ -561,9 +565,9 @@ class GlideModel(GlideKeys):
             job.attempts = job.stalls = 0
             job.is_revoked = False
             job.due = self.now
-            self.stand(job, STAGED)
+            self.stand(job, ReadyList.STAGED)
             if job.open_members():
-                job.state, job.shelf = BLOCKED, STREAM
+                job.state, job.ready_list = BLOCKED, ReadyList.STREAM
         return self.batch if dead else 0
 
     def _pause(self, ask: Ask, answer: Answer) -> int:

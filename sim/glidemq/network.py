@@ -1,6 +1,6 @@
-"""One glide-mq client's connection: commands on their way to a session, answers on their way back.
+"""The connection of one glide-mq client: commands in transit to a session, answers back.
 
-Reads both versions of RESP; a map is read as its fields and values in turn, as version 2 has it.
+Reads both versions of RESP; a map is read as alternating fields and values, as in version 2.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Error:
-    """An answer that is a refusal."""
+    """An error answer."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -39,14 +39,14 @@ def pack(words: list[bytes]) -> bytes:
 
 
 class Reader:
-    """Reads whole answers."""
+    """Reads complete answers."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.at = 0
 
     def is_done(self) -> bool:
-        """Tell whether all was read."""
+        """Return whether everything was read."""
         return self.at == len(self._data)
 
     def read(self) -> Answer:
@@ -74,32 +74,32 @@ class Reader:
 
 
 class RespLine(Line[int]):
-    """A session, and what was asked on it; an answer rests on a batch."""
+    """A session, and its pending commands; an answer depends on a batch."""
 
     def __init__(
         self, boot: GlideBoot | FaultyBoot, number: int, delivered: Callable[[int], None]
     ) -> None:
         super().__init__(boot, boot.glidemq, number, delivered)
-        # Commands whose answers are still to come, the first of them first.
+        # Unanswered commands, oldest first.
         self.asked: list[Ask] = []
         # How many of those have arrived.
         self.arrived_count = 0
         self.unsent = bytearray()
-        # How much of `unsent` there is up to the end of each command that has not arrived.
+        # The length of `unsent` up to the end of each command that has not arrived.
         self._ends: list[int] = []
 
     def write(self, ask: Ask, data: bytes) -> None:
-        """Let a command be on its way."""
+        """Queue a command for sending."""
         self.unsent += data
         self.asked.append(ask)
         self._ends.append(len(self.unsent))
 
     def next_size(self) -> int:
-        """Return how many bytes are missing of the next command."""
+        """Return how many bytes are missing from the next command."""
         return self._ends[0]
 
     def take(self, size: int) -> tuple[bytes, list[Ask]]:
-        """Take so many bytes off the line, and tell which commands have arrived with them."""
+        """Take this many bytes off the line, and return the commands that arrived with them."""
         data = bytes(self.unsent[:size])
         del self.unsent[:size]
         self._ends = [end - len(data) for end in self._ends]
@@ -110,7 +110,7 @@ class RespLine(Line[int]):
         return data, arrived
 
     def is_waiting(self) -> bool:
-        """Tell whether a command has arrived that is not answered."""
+        """Return whether a command has arrived that is not answered."""
         return self.arrived_count > 0
 
     def answered(self) -> Ask | None:

@@ -1,11 +1,11 @@
-"""The nouns of the glide-mq model: jobs, who runs them, and what was asked."""
+"""The nouns of the glide-mq model: jobs, the workers that run them, and commands."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
-from jobyard.model.throttle.ready_lists import STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job
@@ -15,7 +15,7 @@ STAMP_SHIFT: Final = 20
 _STATES: Final = {LEASED: b"active", DELAYED: b"delayed", DONE: b"completed", DEAD: b"failed"}
 
 
-class Wish:
+class NewGlideJob:
     """A job as its client describes it."""
 
     def __init__(self, name: bytes, data: bytes, ts: int) -> None:
@@ -26,7 +26,7 @@ class Wish:
         self.delay = 0
         self.priority = 0
         self.attempts = 0
-        self.lane = ""
+        self.ordering = ""
         self.concurrency = 0
         self.cost = 0
         self.ttl = 0
@@ -39,7 +39,7 @@ class Wish:
 
 
 class Ask:
-    """One command on its way: its words, and what they mean to the model."""
+    """One command in progress: its words, and what they mean to the model."""
 
     def __init__(self, kind: str, queue: str = "", job_id: str = "") -> None:
         self.kind = kind
@@ -53,11 +53,11 @@ class Ask:
         self.value = b""
         self.mode = b""
         self.is_set = False
-        self.wishes: list[tuple[str, Wish]] = []
+        self.new_jobs: list[tuple[str, NewGlideJob]] = []
         self.key = b""
         self.fields: dict[bytes, bytes] = {}
         self.inner: list[Ask] = []
-        # How long it waits once it has arrived, and until when that is.
+        # How long it waits once it has arrived, and until when.
         self.block = 0
         self.until = NEVER
 
@@ -67,7 +67,7 @@ class Ask:
 
 
 class Held:
-    """Who runs a job: taken from the stream, or from a list."""
+    """The worker that runs a job, taken from the stream or from a list."""
 
     def __init__(self, consumer: str, now: int, *, is_list: bool) -> None:
         self.consumer = consumer
@@ -77,25 +77,25 @@ class Held:
 
 
 class GlideJob:
-    """One job as its clients understand it."""
+    """One job as its clients see it."""
 
-    def __init__(self, number: int, seq: int, queue: str, wish: Wish, now: int) -> None:
+    def __init__(self, number: int, seq: int, queue: str, new_job: NewGlideJob, now: int) -> None:
         self.number = number
         self.seq = seq
-        self.id = wish.custom or str(seq)
+        self.id = new_job.custom or str(seq)
         self.queue = queue
-        self.wish = wish
-        self.data = wish.data
-        self.rank = wish.priority
-        self.delay = wish.delay
+        self.new_job = new_job
+        self.data = new_job.data
+        self.rank = new_job.priority
+        self.delay = new_job.delay
         self.created = now
-        self.due = now + wish.delay
+        self.due = now + new_job.delay
         self.order = 0
-        self.state = DELAYED if wish.delay > 0 else READY
-        self.shelf = self.first_shelf() if self.state == READY else STREAM
-        # Its place in line; None when it has got a new one that is not looked at yet.
+        self.state = DELAYED if new_job.delay > 0 else READY
+        self.ready_list = self.first_list() if self.state == READY else ReadyList.STREAM
+        # Its place in line; None if it has a new one that has not been read yet.
         self.place: int | None = None
-        self.sign = -1 if wish.is_lifo else 1
+        self.sign = -1 if new_job.is_lifo else 1
         self.attempts = 0
         self.deliveries = 0
         self.stalls = 0
@@ -105,60 +105,63 @@ class GlideJob:
         self.notes: dict[bytes, bytes] = {}
         self.logs: list[bytes] = []
         self.result = b""
-        # Why it is dead, and what the last run that failed said.
+        # Why it is dead, and the error of the last failed run.
         self.error = b""
         self.failure: bytes | None = None
         self.failure_began = 0
-        # Since when it stands on its shelf.
+        # Since when it is in its ready list.
         self.stood = now
         self.ended = 0
         self.ending = 0
         self.started = 0
-        # Of a parent: its children by label, with their numbers, and whether each is done.
+        # For a parent: its children by label, with their numbers, and whether each is done.
         self.members: dict[bytes, tuple[int, bool]] = {}
         self.parent_id = b""
         self.parent_queue = b""
-        # The batch that must be safe before anybody hears of how it stands.
+        # The batch that must be safe before any client sees its state.
         self.batch = 0
 
     def __repr__(self) -> str:
         return (
-            f"job {self.number} ({self.id}) of {self.queue}, state {self.state}, shelf {self.shelf}"
-            f", {self.attempts} attempts, {self.deliveries} runs, {self.stalls} stalls, {self.wish}"
+            f"job {self.number} ({self.id}) of {self.queue}, state {self.state}"
+            f", list {self.ready_list}, {self.attempts} attempts, {self.deliveries} runs"
+            f", {self.stalls} stalls, {self.new_job}"
         )
 
-    def first_shelf(self) -> int:
-        """Return where it stands when it is ready at once."""
+    def first_list(self) -> int:
+        """Return its ready list if it is ready at once."""
         if self.rank > 0:
-            return STAGED
-        return STACK if self.wish.is_lifo else STREAM
+            return ReadyList.STAGED
+        return ReadyList.LIFO if self.new_job.is_lifo else ReadyList.STREAM
 
     def is_open(self) -> bool:
-        """Tell whether it has not come to its end."""
+        """Return whether it has not ended."""
         return self.state not in {DEAD, DONE}
 
     def is_scheduled(self) -> bool:
-        """Tell whether it waits to be promoted."""
-        return self.state == DELAYED or (self.state == READY and self.shelf == STAGED)
+        """Return whether it waits to be promoted."""
+        return self.state == DELAYED or (
+            self.state == READY and self.ready_list == ReadyList.STAGED
+        )
 
     def has_started(self) -> bool:
-        """Tell whether it has a place among those of its key that run."""
+        """Return whether it has a slot among the running jobs of its key."""
         return self.deliveries > 0 and self.is_open()
 
     def is_old(self, now: int) -> bool:
-        """Tell whether it outlived its time."""
-        return 0 < self.wish.ttl <= now - self.created
+        """Return whether it has expired."""
+        return 0 < self.new_job.ttl <= now - self.created
 
     def open_members(self) -> int:
-        """Return for how many it waits."""
+        """Return how many children it waits for."""
         return sum(not is_done for _, is_done in self.members.values())
 
     def due_label(self, wall_offset: int) -> int:
-        """Return when it is due by the clock of its client, 0 if it waits for no time."""
+        """Return when it is due by the clock of its client, 0 if it has no delay."""
         if self.state == READY and self.delay <= 0 and self.deliveries == 0:
             return 0
         if self.deliveries == 0 and self.due == self.created + self.delay:
-            return self.wish.ts + self.delay
+            return self.new_job.ts + self.delay
         return self.due + wall_offset
 
     def entry(self) -> str:
@@ -168,43 +171,43 @@ class GlideJob:
         return f"{stamp >> STAMP_SHIFT}-{stamp & ((1 << STAMP_SHIFT) - 1)}"
 
     def word(self) -> bytes:
-        """Return its state as clients are told it."""
+        """Return its state in the words that clients see."""
         if self.state == READY:
-            if self.shelf != STAGED:
+            if self.ready_list != ReadyList.STAGED:
                 return b"waiting"
             is_new = self.delay == 0 and self.deliveries == 0
             return b"prioritized" if self.rank > 0 and is_new else b"delayed"
         return b"waiting-children" if self.state == BLOCKED else _STATES[self.state]
 
     def is_delay_apart(self) -> bool:
-        """Tell whether the delay that clients are told of is not the one it has."""
+        """Return whether the delay that clients see differs from the one it has."""
         return self.failure is not None or b"delay" in self.notes
 
     def note_delay(self, delay: int) -> None:
-        """Remember a delay to be told, whatever it has."""
+        """Store a delay to be shown, whatever the actual one is."""
         self.notes[b"delay"] = b"%d" % delay
 
     def shown(self, wall_offset: int) -> dict[bytes, bytes]:
         """Return it as the hash that clients read."""
-        wish = self.wish
+        new_job = self.new_job
         fields = {
             b"id": self.id.encode(),
-            b"name": wish.name,
+            b"name": new_job.name,
             b"data": self.data,
-            b"opts": wish.opts,
-            b"timestamp": b"%d" % wish.ts,
+            b"opts": new_job.opts,
+            b"timestamp": b"%d" % new_job.ts,
             b"attemptsMade": b"%d" % self.attempts,
             b"delay": b"0" if self.failure is not None else b"%d" % max(self.delay, 0),
             b"priority": b"%d" % self.rank,
-            b"maxAttempts": b"%d" % wish.attempts,
+            b"maxAttempts": b"%d" % new_job.attempts,
             b"state": self.word(),
         }
-        if wish.lane:
-            fields[b"groupKey"] = wish.lane.encode()
+        if new_job.ordering:
+            fields[b"groupKey"] = new_job.ordering.encode()
             fields[b"orderingSeq"] = b"%d" % self.order
-            if wish.concurrency <= 1:
-                fields[b"orderingKey"] = wish.lane.encode()
-        if wish.is_lifo:
+            if new_job.concurrency <= 1:
+                fields[b"orderingKey"] = new_job.ordering.encode()
+        if new_job.is_lifo:
             fields[b"lifo"] = b"1"
         done = [label for label, (_, is_done) in self.members.items() if is_done]
         if done:
@@ -216,15 +219,15 @@ class GlideJob:
             (b"progress", self.progress),
             (b"revoked", b"1" if self.is_revoked else b""),
             (b"stalledCount", b"%d" % self.stalls if self.stalls else b""),
-            (b"expireAt", b"%d" % (wish.ts + wish.ttl) if wish.ttl else b""),
-            (b"cost", b"%d" % wish.cost if wish.cost else b""),
+            (b"expireAt", b"%d" % (new_job.ts + new_job.ttl) if new_job.ttl else b""),
+            (b"cost", b"%d" % new_job.cost if new_job.cost else b""),
         ):
             if value:
                 fields[name] = value
         return fields | self._course(wall_offset) | self.notes
 
     def _course(self, wall_offset: int) -> dict[bytes, bytes]:
-        """Return what a run of it, and its end, came to."""
+        """Return the fields about its runs and its end."""
         fields: dict[bytes, bytes] = {}
         if self.state == DONE:
             fields[b"returnvalue"] = self.result or b"null"
@@ -245,9 +248,9 @@ class GlideJob:
         return fields
 
     def recall(self, found: Job, body: bytes | None, now: int) -> None:
-        """Go on from what a restart brought back, which was compared before."""
+        """Continue from what a restart brought back, which was compared before."""
         self.state = int(found.state)
-        self.shelf = int(found.shelf)
+        self.ready_list = int(found.ready_list)
         self.rank = int(found.rank)
         self.delay = int(found.delay_ms)
         self.due = int(found.due_ms)
@@ -262,25 +265,25 @@ class GlideJob:
         self._recall_rare(found)
 
     def _recall_rare(self, found: Job) -> None:
-        extra = found.extra
+        details = found.details
         self.failure, self.error, self.result, self.progress = None, b"", b"", b""
         self.notes, self.logs, self.is_revoked = {}, [], False
         self.members = {}
-        if extra is None:
+        if details is None:
             return
-        if extra.failures:
-            self.failure = extra.failures[-1].error.encode()
-            self.failure_began = int(extra.failures[-1].started_ms)
-        end = extra.outcome
+        if details.failures:
+            self.failure = details.failures[-1].error.encode()
+            self.failure_began = int(details.failures[-1].started_ms)
+        end = details.outcome
         if end is not None:
             self.ended, self.ending = int(end.ended_ms), int(end.key)
             self.started = int(end.started_ms)
             self.error = end.error.encode()
-        self.progress = extra.progress.encode()
-        self.logs = [line.text.encode() for line in extra.logs or ()]
-        for one in extra.members or ():
+        self.progress = details.progress.encode()
+        self.logs = [line.text.encode() for line in details.logs or ()]
+        for one in details.members or ():
             self.members[one.label.encode()] = (int(one.child_id), int(one.state) != 0)
-        part = extra.glide
+        part = details.glide
         if part is not None:
             self.notes = dict(part.overlay or {})
             self.is_revoked = bool(part.flags & 1)

@@ -1,9 +1,9 @@
-"""The state of glide-mq jobs as clients understand it, and what happens to them by themselves.
+"""The state of glide-mq jobs as clients see it, and the changes that time makes to them.
 
 Holds jobs, pauses, groups and deduplication entries in plain dicts, and the steps of a job's life
 that commands and time share. Where the yard has a choice (a place in line, the moment at which it
-helps a queue without workers) it is looked up and checked to be a legal one. Times are those of the
-boot's steady clock.
+helps a queue without workers) it is read from the yard and checked to be legal. Times are those of
+the boot's steady clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from jobyard.engine.state.names import glide_key
 from jobyard.model.family import GLIDE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from sim.glidemq.nouns import STAMP_SHIFT, Ask, GlideJob, Held
 from sim.state import Violation
 
@@ -23,45 +23,45 @@ if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.job import Job
 
-# How long the yard leaves a job to workers to promote, and one that runs to its worker.
-PATIENCE_MS: Final = 5000
+# How long the yard leaves a job to workers for promotion, and a running one to its worker.
+WAIT_MS: Final = 5000
 SILENCE_MS: Final = 60_000
 ROUND_MS: Final = 1000
 REST_MS: Final = 7 * 86_400_000
 
 
 class GlideState:
-    """All that glide-mq clients should find."""
+    """The whole state that glide-mq clients should find."""
 
     def __init__(self, reach: Callable[[str], None]) -> None:
         self.reach = reach
         self.yard: Yard
         self.now = 0
         self.wall_offset = 0
-        # The batch that was open before the yard began to act.
+        # The batch that was open before the yard acted.
         self.batch = 0
-        # By their number in the yard; those that are gone may come back after a power cut.
+        # By their number in the yard; removed jobs may come back after a power cut.
         self.jobs: dict[int, GlideJob] = {}
         self.gone: dict[int, GlideJob] = {}
         self.paused: set[str] = set()
         # By queue: since when it has a group or lost a reader, and the consumers that read from it,
-        # each with the connection by which it did so last.
+        # each with the last connection it used.
         self.groups: dict[str, tuple[int, dict[str, int]]] = {}
         self.newest_place = 0
         # The newest of the places from before a restart.
         self.boot_place = 0
         self._endings = 0
-        # Jobs of keys that have started and stand on their shelves.
+        # Jobs with ordering keys that have started and are in their ready lists.
         self._going_on: set[int] = set()
-        # Those of a key that stood on their shelves when the last turn was over.
+        # Those of a key that were in their ready lists when the last turn ended.
         self._stood: set[int] = set()
-        # By queue and key: whose turn it is where several may run.
+        # By queue and key: the next job where several may run.
         self._fronts: dict[tuple[str, str], int] = {}
-        # Given in one turn of the yard, in an order that the answers do not tell.
+        # Given in one turn of the yard, in an order that the answers do not show.
         self.just_given: set[tuple[str, str]] = set()
-        # Queues of jobs that were scheduled, and found too old in this turn.
+        # Queues of scheduled jobs that were found expired in this turn.
         self.just_laid: list[str] = []
-        # By queue: keys of jobs that were found too old in this turn.
+        # By queue: keys of jobs that were found expired in this turn.
         self._lanes_laid: set[tuple[str, str]] = set()
 
     # -- finding -----------------------------------------------------------------------------------
@@ -81,61 +81,70 @@ class GlideState:
         """Return all jobs that are in a state."""
         return [job for job in self.jobs.values() if job.state == state]
 
-    def on_shelf(self, queue: str, shelf: int) -> list[GlideJob]:
-        """Return the ready jobs of a shelf, also those that wait behind others of their key."""
-        return [job for job in self.of_queue(queue, READY) if job.shelf == shelf]
+    def on_ready_list(self, queue: str, ready_list: int) -> list[GlideJob]:
+        """Return the ready jobs of a list, including those that wait behind others of their key."""
+        return [job for job in self.of_queue(queue, READY) if job.ready_list == ready_list]
 
-    def lane_of(self, job: GlideJob) -> list[GlideJob]:
+    def ordering_of(self, job: GlideJob) -> list[GlideJob]:
         """Return the jobs of the same key."""
-        lane = job.wish.lane
-        return [j for j in self.jobs.values() if j.queue == job.queue and j.wish.lane == lane]
+        ordering = job.new_job.ordering
+        return [
+            j for j in self.jobs.values() if j.queue == job.queue and j.new_job.ordering == ordering
+        ]
 
-    def available(self, queue: str, shelf: int) -> list[GlideJob]:
-        """Return the jobs of a shelf that a worker could have."""
+    def available(self, queue: str, ready_list: int) -> list[GlideJob]:
+        """Return the jobs of a ready list that a worker could get."""
         if queue in self.paused:
             return []
-        jobs = self.on_shelf(queue, shelf)
+        jobs = self.on_ready_list(queue, ready_list)
         return [job for job in jobs if not job.is_old(self.now) and self.is_standing(job)]
 
     def is_standing(self, job: GlideJob) -> bool:
-        """Tell whether the others of its key let a ready job stand on its shelf."""
-        if not job.wish.lane:
+        """Return whether a ready job is in its ready list, not blocked by others of its key."""
+        if not job.new_job.ordering:
             return True
         if job.deliveries > 0:
-            # Where more have started than may run, some are back from the dead, and wait too.
+            # If more have started than may run, some are revived jobs, and wait too.
             return not self.is_crowded(job) or job.number in self._going_on
-        others = self.lane_of(job)
-        if sum(other.has_started() for other in others) >= max(job.wish.concurrency, 1):
+        others = self.ordering_of(job)
+        if sum(other.has_started() for other in others) >= max(job.new_job.concurrency, 1):
             return False
-        if job.wish.concurrency <= 1:
+        if job.new_job.concurrency <= 1:
             before = [j for j in others if j.is_open() and not j.deliveries and j.order < job.order]
             return not before
-        return self._fronts.get((job.queue, job.wish.lane)) == job.number
+        return self._fronts.get((job.queue, job.new_job.ordering)) == job.number
 
     def is_crowded(self, job: GlideJob) -> bool:
-        """Tell whether a job has started, and more of its key have than may run at once."""
-        if not job.wish.lane or not job.has_started():
+        """Return whether a job has started, and more of its key have than may run at once."""
+        if not job.new_job.ordering or not job.has_started():
             return False
-        started = sum(other.has_started() for other in self.lane_of(job))
-        return started > max(job.wish.concurrency, 1)
+        started = sum(other.has_started() for other in self.ordering_of(job))
+        return started > max(job.new_job.concurrency, 1)
 
     def came_up(self, job: GlideJob) -> bool:
-        """Tell whether others of its key let a job come to its shelf in this turn."""
-        return bool(job.wish.lane) and job.number not in self._stood
+        """Return whether a job entered its ready list in this turn because its key allowed it."""
+        return bool(job.new_job.ordering) and job.number not in self._stood
 
     def came_late(self, job: GlideJob) -> bool:
-        """Tell whether a job may have come to its shelf after a worker had looked there in vain.
+        """Return whether a job may have entered its list after a worker had looked there in vain.
 
-        Another of its key was found too old on a shelf that was looked at later.
+        Another job of its key was found expired in a list that was checked later.
         """
-        return self.came_up(job) and (job.queue, job.wish.lane) in self._lanes_laid
+        return self.came_up(job) and (job.queue, job.new_job.ordering) in self._lanes_laid
 
     def is_parked(self, job: GlideJob) -> bool:
-        """Tell whether a ready job waits for others of its key, of whom none may start."""
-        if not job.wish.lane or job.state != READY or job.shelf == STAGED or self.is_standing(job):
+        """Return whether a ready job waits for others of its key, none of which may start."""
+        if (
+            not job.new_job.ordering
+            or job.state != READY
+            or job.ready_list == ReadyList.STAGED
+            or self.is_standing(job)
+        ):
             return False
         new = [
-            other for other in self.lane_of(job) if other.state == READY and not other.deliveries
+            other
+            for other in self.ordering_of(job)
+            if other.state == READY and not other.deliveries
         ]
         return job.deliveries > 0 or not any(self.is_standing(other) for other in new)
 
@@ -147,22 +156,22 @@ class GlideState:
         return fields
 
     def advance(self, job: GlideJob) -> None:
-        """Let the next of a key go of which several may run; it keeps its turn once it has it."""
-        if not job.wish.lane or job.wish.concurrency <= 1:
+        """Choose the next job of a key with several slots; it stays next until it starts."""
+        if not job.new_job.ordering or job.new_job.concurrency <= 1:
             return
-        place = (job.queue, job.wish.lane)
-        lane = self.lane_of(job)
+        place = (job.queue, job.new_job.ordering)
+        ordering = self.ordering_of(job)
         front = self.jobs.get(self._fronts.pop(place, 0))
-        if sum(other.has_started() for other in lane) >= job.wish.concurrency:
+        if sum(other.has_started() for other in ordering) >= job.new_job.concurrency:
             return
         if front is None or front.state != READY or front.deliveries > 0:
-            ready = [other for other in lane if other.state == READY and not other.deliveries]
+            ready = [other for other in ordering if other.state == READY and not other.deliveries]
             front = min(ready, key=lambda other: other.order, default=None)
         if front is not None:
             self._fronts[place] = front.number
 
     def place_of(self, job: GlideJob) -> int:
-        """Return the place in line of a job; one that it has just got is behind all others."""
+        """Return the place in line of a job; a new place is behind all others."""
         if job.place is not None:
             return job.place
         found = self.yard.jobs.get(job.number)
@@ -177,33 +186,33 @@ class GlideState:
 
     # -- steps of a life ---------------------------------------------------------------------------
 
-    def stand(self, job: GlideJob, shelf: int) -> None:
-        """Let a job be ready on a shelf, as the last to come."""
-        if self._fronts.get((job.queue, job.wish.lane)) == job.number:
-            # Who is moved loses its turn, and may get it back.
-            del self._fronts[job.queue, job.wish.lane]
+    def stand(self, job: GlideJob, ready_list: int) -> None:
+        """Make a job ready in a list, as the last one."""
+        if self._fronts.get((job.queue, job.new_job.ordering)) == job.number:
+            # A job that is moved is no longer next, and may become it again.
+            del self._fronts[job.queue, job.new_job.ordering]
         job.held = None
         job.state = READY
-        job.shelf = shelf
+        job.ready_list = ready_list
         job.stood = self.now
         job.place = None
-        job.sign = -1 if shelf == STACK else 1
+        job.sign = -1 if ready_list == ReadyList.LIFO else 1
         job.batch = self.batch
         self.advance(job)
 
     def run(self, job: GlideJob, consumer: str, *, is_list: bool) -> None:
-        """Let a worker have a job."""
+        """Lease a job to a worker."""
         job.state = LEASED
-        job.shelf = STREAM
+        job.ready_list = ReadyList.STREAM
         job.deliveries += 1
         job.held = Held(consumer, self.now, is_list=is_list)
         self.advance(job)
 
     def put_off(self, job: GlideJob, delay: int, *, is_new: bool) -> None:
-        """Let a job come again after a delay."""
+        """Delay a job."""
         job.held = None
         job.state = DELAYED
-        job.shelf = STREAM
+        job.ready_list = ReadyList.STREAM
         job.delay = delay
         job.due = self.now + delay
         job.batch = self.batch
@@ -213,12 +222,12 @@ class GlideState:
         self.advance(job)
 
     def rest(self, job: GlideJob, state: int) -> None:
-        """Let a job come to its end."""
+        """End a job."""
         held = job.held
         job.started = 0 if held is None else held.since
         job.held = None
         job.state = state
-        job.shelf = STREAM
+        job.ready_list = ReadyList.STREAM
         job.ended = self.now
         self._endings += 1
         job.ending = self._endings
@@ -226,19 +235,19 @@ class GlideState:
         self.advance(job)
 
     def lay(self, job: GlideJob, error: bytes) -> None:
-        """Let a job be dead that was not run to its end."""
+        """Make a job dead that was not run to its end."""
         self.rest(job, DEAD)
         job.started = 0
         job.error = error
 
     def remove(self, job: GlideJob) -> None:
-        """Let a job go."""
+        """Remove a job."""
         del self.jobs[job.number]
         self.gone[job.number] = job
         self.advance(job)
 
     def completed(self, job: GlideJob, result: bytes, *, is_kept: bool) -> None:
-        """End a run well, and let those go on who wait for nobody else."""
+        """Complete a run, and continue the parents that wait for no other job."""
         self.rest(job, DONE)
         job.result = result
         for parent in self.jobs.values():
@@ -250,36 +259,36 @@ class GlideState:
             self.remove(job)
 
     def look_again(self, parent: GlideJob) -> None:
-        """Let a parent go on that waits for nobody any more."""
+        """Continue a parent that no longer waits for a child."""
         parent.batch = self.batch
         if parent.state == BLOCKED and parent.open_members() == 0:
             self.reach("parent released")
-            self.stand(parent, STREAM)
+            self.stand(parent, ReadyList.STREAM)
 
     def stalled(self, job: GlideJob, most: int) -> None:
         """End the run of a job whose worker was silent for too long."""
-        # Nobody is promised that it ended: a restart ends it as well.
+        # No answer depends on it: a restart ends the run as well.
         batch = job.batch
         job.stalls += 1
         if job.stalls > most:
             self.lay(job, b"job stalled more than maxStalledCount")
         else:
             self.reach("job reclaimed")
-            self.stand(job, STREAM)
+            self.stand(job, ReadyList.STREAM)
             job.due = self.now
         job.batch = batch
 
     def promoted(self, job: GlideJob) -> None:
-        """Let a scheduled job stand where workers find it."""
+        """Put a scheduled job where workers find it."""
         job.due = min(job.due, self.now)
-        shelf = PROMOTED if job.rank > 0 else STREAM
-        self.stand(job, STACK if job.wish.is_lifo else shelf)
+        ready_list = ReadyList.PROMOTED if job.rank > 0 else ReadyList.STREAM
+        self.stand(job, ReadyList.LIFO if job.new_job.is_lifo else ready_list)
 
     def come_due(self, job: GlideJob) -> None:
-        """Let the delay of a job be over."""
+        """End the delay of a job."""
         place = self.place_of(job)
         job.state = READY
-        job.shelf = STAGED
+        job.ready_list = ReadyList.STAGED
         job.stood = self.now
         if place >= 0:
             job.place = (job.due << STAMP_SHIFT) | (job.number & ((1 << STAMP_SHIFT) - 1))
@@ -288,7 +297,7 @@ class GlideState:
     # -- time --------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let everything happen that is due, as the yard did."""
+        """Apply everything that is due, as the yard did."""
         for job in sorted(self.of_state(DELAYED), key=lambda one: one.due):
             if job.due <= self.now:
                 self.come_due(job)
@@ -296,7 +305,7 @@ class GlideState:
             if job.state in {READY, DELAYED} and job.is_old(self.now):
                 self.reach("outlived its time")
                 self.lay(job, b"expired")
-            elif job.state == READY and job.shelf == STAGED:
+            elif job.state == READY and job.ready_list == ReadyList.STAGED:
                 self._unstage(job)
             elif job.held is not None:
                 self._give_back(job, job.held)
@@ -304,12 +313,12 @@ class GlideState:
                 self._forget(job)
 
     def _forget(self, job: GlideJob) -> None:
-        """Let a job go that was done long ago: within a short while, not at once."""
+        """Drop a job that was done long ago: within a short while, not at once."""
         if self.yard.jobs.get(job.number) is None:
             self.remove(job)
 
     def follow_old(self) -> None:
-        """Let jobs be dead that outlived their time and were found so by somebody."""
+        """Mark jobs as dead that were found expired."""
         self.just_laid = []
         self._lanes_laid.clear()
         for job in self.jobs.values():
@@ -321,29 +330,31 @@ class GlideState:
                     self.come_due(job)
                 if job.is_scheduled():
                     self.just_laid.append(job.queue)
-                self._lanes_laid.add((job.queue, job.wish.lane))
+                self._lanes_laid.add((job.queue, job.new_job.ordering))
                 self.lay(job, b"expired")
 
     def _unstage(self, job: GlideJob) -> None:
-        """Let a job go to the stream that no worker promoted, if the yard did so."""
+        """Move a job that no worker promoted to the stream, if the yard did so."""
         since, _ = self.groups.get(job.queue, (self.now, {}))
-        if job.due > self.now - PATIENCE_MS or job.queue not in self.groups:
+        if job.due > self.now - WAIT_MS or job.queue not in self.groups:
             return
         found = self.yard.jobs.get(job.number)
-        has_moved = found is not None and (found.state == LEASED or found.shelf == STREAM)
+        has_moved = found is not None and (
+            found.state == LEASED or found.ready_list == ReadyList.STREAM
+        )
         if has_moved:
             self.reach("promoted by the yard")
-            self.stand(job, STREAM)
-        elif max(job.due + PATIENCE_MS, job.stood, since) + ROUND_MS < self.now:
+            self.stand(job, ReadyList.STREAM)
+        elif max(job.due + WAIT_MS, job.stood, since) + ROUND_MS < self.now:
             raise Violation("liveness", f"{job} stays where no worker finds it")
 
     def _give_back(self, job: GlideJob, held: Held) -> None:
-        """Let a job be ready whose worker is gone, if the yard did so."""
+        """Make a job ready whose worker is gone, if the yard did so."""
         if job.queue not in self.groups:
             return
         since, readers = self.groups[job.queue]
         silent = self.now - held.beat
-        # Of a job from the lists nobody knows who took it.
+        # The worker of a job taken from a list is unknown.
         is_there = bool(readers) if held.is_list or not held.consumer else held.consumer in readers
         if is_there or silent < SILENCE_MS:
             return
@@ -356,11 +367,11 @@ class GlideState:
         self.stalled(job, 1)
 
     def note_reader(self, ask: Ask) -> None:
-        """Let a consumer be there that reads from a group by a connection, and the group too."""
+        """Note a consumer that reads from a group over a connection, and the group too."""
         self.groups.setdefault(ask.queue, (self.now, {}))[1][ask.consumer] = ask.number
 
     def closed(self, number: int) -> None:
-        """Let a connection be gone; what it took stays with its consumer."""
+        """Close a connection; the jobs it took stay with its consumer."""
         for queue, (_, readers) in self.groups.items():
             left = {name: other for name, other in readers.items() if other != number}
             if len(left) < len(readers):
@@ -369,7 +380,7 @@ class GlideState:
     # -- checks ------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Look at the places that jobs got in this turn of the yard."""
+        """Read the places that jobs got in this turn of the yard."""
         self._going_on.clear()
         self._stood.clear()
         for job in self.jobs.values():
@@ -377,34 +388,40 @@ class GlideState:
             if found is None:
                 raise Violation("lost", f"{job} is not there")
             self.place_of(job)
-            part = None if found.extra is None else found.extra.glide
+            part = None if found.details is None else found.details.glide
             if part is not None and part.is_standing:
                 self._stood.add(job.number)
                 if job.deliveries > 0:
                     self._going_on.add(job.number)
-            if job.wish.concurrency > 1 and part is not None and part.lane is not None:
-                # What came in one turn of time may have come in another order.
-                front = part.lane.front
-                self._fronts[job.queue, job.wish.lane] = 0 if front is None else int(front.id)
-            if not job.is_open() and found.extra is not None and found.extra.outcome is not None:
-                # At rest it has no place in line.
+            if job.new_job.concurrency > 1 and part is not None and part.ordering is not None:
+                # Jobs that came in one tick may have come in another order.
+                front = part.ordering.next_job
+                self._fronts[job.queue, job.new_job.ordering] = (
+                    0 if front is None else int(front.id)
+                )
+            if (
+                not job.is_open()
+                and found.details is not None
+                and found.details.outcome is not None
+            ):
+                # An ended job has no place in line.
                 job.place = int(found.stamp)
-                job.ending = int(found.extra.outcome.key)
+                job.ending = int(found.details.outcome.key)
                 self._endings = max(self._endings, job.ending)
 
     def check_waiting(self, ask: Ask) -> None:
-        """See that a reader who waits has reason to."""
+        """Check that a waiting reader has reason to wait."""
         if ask.until <= self.now:
-            raise Violation("waiters", f"{ask} waits longer than it asked for")
-        ready = self.available(ask.queue, STREAM)
+            raise Violation("waiters", f"{ask} waits longer than requested")
+        ready = self.available(ask.queue, ReadyList.STREAM)
         queue = self.yard.queues.get(ask.queue)
-        # Who waits for the next of a key is served with the next tick, which is due.
+        # A client that waits for the next job of a key is served with the next tick, which is due.
         is_soon = queue is not None and queue.pos >= 0 and queue.sort_key <= self.now
         if ready and not is_soon:
-            raise Violation("waiters", f"{ask} waits though {ready[0]} is ready")
+            raise Violation("waiters", f"{ask} waits but {ready[0]} is ready")
 
     def check(self) -> None:
-        """See that every job stands where it should."""
+        """Check that every job is where it should be."""
         count = 0
         for found in self.yard.jobs.all():
             if found.family == GLIDE:
@@ -418,34 +435,34 @@ class GlideState:
             raise Violation("lost", f"{lost[:3]} are not there")
         self.newest_place = max(self.newest_place, int(self.yard.last_stamp))
         for queue in {job.queue for job in self.jobs.values()}:
-            self._check_lanes(queue)
+            self._check_orderings(queue)
 
     def _check_job(self, job: GlideJob, found: Job) -> None:
-        stands = (int(found.state), int(found.shelf), int(found.rank), int(found.delay_ms))
-        wanted = (job.state, job.shelf, job.rank, job.delay)
+        stands = (int(found.state), int(found.ready_list), int(found.rank), int(found.delay_ms))
+        wanted = (job.state, job.ready_list, job.rank, job.delay)
         counts = (int(found.attempts), int(found.deliveries), int(found.stalls()))
         known = (job.attempts, job.deliveries, job.stalls)
         place = (int(found.stamp), found.queue.name)
         if (stands, counts, place) != (wanted, known, (job.place, job.queue)):
-            raise Violation("state", f"{job} stands at {stands} {counts} {place}, not {wanted}")
+            raise Violation("state", f"{job} is at {stands} {counts} {place}, not {wanted}")
         if job.state == DELAYED and int(found.due_ms) != job.due:
             raise Violation("state", f"{job} is due at {found.due_ms}, not {job.due}")
 
-    def _check_lanes(self, queue: str) -> None:
-        """See that no more jobs of a key run than may, and that none overtook another."""
-        lanes: dict[str, list[GlideJob]] = {}
+    def _check_orderings(self, queue: str) -> None:
+        """Check that no more jobs of a key run than allowed, and that none overtook another."""
+        orderings: dict[str, list[GlideJob]] = {}
         for job in self.of_queue(queue, LEASED, READY, DELAYED, BLOCKED):
-            if job.wish.lane:
-                lanes.setdefault(job.wish.lane, []).append(job)
-        for jobs in lanes.values():
+            if job.new_job.ordering:
+                orderings.setdefault(job.new_job.ordering, []).append(job)
+        for jobs in orderings.values():
             running = [job for job in jobs if job.state == LEASED]
-            if len(running) > max(jobs[0].wish.concurrency, 1):
+            if len(running) > max(jobs[0].new_job.concurrency, 1):
                 raise Violation("ordering", f"{running} run at once")
 
     # -- restarts ----------------------------------------------------------------------------------
 
     def adopt(self, yard: Yard) -> None:
-        """Go on from a yard that came back as it should."""
+        """Continue from a yard that came back as it should."""
         known = {**self.gone, **self.jobs}
         self.yard = yard
         self.jobs = {}
@@ -462,11 +479,11 @@ class GlideState:
                 job.result = yard.bodies.fetch_result(found) or b""
             job.batch = 0
             self.jobs[number] = job
-            if job.wish.custom:
+            if job.new_job.custom:
                 name = glide_key(found.queue, job.id)
                 if yard.names.glide.get(name) is not found:
                     raise Violation("names", f"{job} is not found by its id")
-        # Numbers of jobs that were lost before anybody heard of them may be issued again.
+        # Numbers of jobs that were lost before any client saw them may be issued again.
         self.gone = {n: job for n, job in known.items() if n < yard.journal.next_id}
         self._fronts = {}
         for job in self.jobs.values():

@@ -1,7 +1,7 @@
-"""A beanstalk client in the tubes of glide-mq jobs: takes the best of all shelves and ends its run.
+"""A beanstalk client in the tubes of glide-mq jobs: takes the best job of all lists and ends it.
 
-What it is given must be what a worker of any door could have had; what it finishes or buries is
-done or dead at every door. It ends a run before anybody else speaks, so no lease of it runs out.
+The job it gets must be one that a worker of any door could get; what it finishes or buries is
+done or dead at every door. It ends a run before other clients act, so its leases never expire.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobyard.model.job import DEAD, READY
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
 from sim.network import Line
 from sim.state import Violation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Visitor:
-    """One connection, opened anew after every restart."""
+    """One connection, reopened after every restart."""
 
     def __init__(self, queues: tuple[str, ...], delivered: Callable[[int], None]) -> None:
         self._queues = queues
@@ -44,12 +44,17 @@ class Visitor:
         return bytes(self._line.session.take_output())
 
     def taken(self, model: GlideModel, answer: bytes) -> GlideJob | None:
-        """Check what it was given, if anything."""
+        """Check the job it was given, if any."""
         ready = [
             job
             for queue in self._queues
-            for shelf in (STREAM, STAGED, PROMOTED, STACK)
-            for job in model.available(queue, shelf)
+            for ready_list in (
+                ReadyList.STREAM,
+                ReadyList.STAGED,
+                ReadyList.PROMOTED,
+                ReadyList.LIFO,
+            )
+            for job in model.available(queue, ready_list)
         ]
         head, _, body = answer.partition(b"\r\n")
         if head == b"TIMED_OUT":
@@ -71,9 +76,9 @@ class Visitor:
         return job
 
     def ended(self, model: GlideModel, job: GlideJob, answer: bytes, *, is_good: bool) -> None:
-        """Check that a run ended as asked."""
+        """Check that a run ended as requested."""
         if answer != (b"DELETED\r\n" if is_good else b"BURIED\r\n"):
-            raise Violation("reply", f"the visitor was told {answer!r} of {job}")
+            raise Violation("reply", f"the visitor got {answer!r} for {job}")
         if is_good:
             model.completed(job, b"", is_kept=True)
         else:

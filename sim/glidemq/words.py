@@ -1,4 +1,4 @@
-"""The words by which clients ask for what an `Ask` means: names of functions, keys, arguments."""
+"""The words of the command for each kind of `Ask`: names of functions, keys, arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sim.glidemq.nouns import Ask, Wish
+    from sim.glidemq.nouns import Ask, NewGlideJob
 
 GROUP: Final = b"workers"
 FOUR: Final = ("id", "stream", "scheduled", "events")
@@ -29,43 +29,50 @@ def fcall(name: str, keys: list[bytes], *arguments: object) -> list[bytes]:
     return [b"FCALL", f"glidemq_{name}".encode(), b"%d" % len(keys), *keys, *words]
 
 
-def wish_words(wish: Wish) -> list[bytes]:
+def new_job_words(new_job: NewGlideJob) -> list[bytes]:
     """Return the arguments that describe a job."""
-    limits = (wish.concurrency, 0, 0, 0, 0, wish.cost, wish.ttl)
+    limits = (new_job.concurrency, 0, 0, 0, 0, new_job.cost, new_job.ttl)
     return [
-        *(wish.name, wish.data, wish.opts),
-        *(b"%d" % number for number in (wish.ts, wish.delay, wish.priority)),
-        *(b"", b"%d" % wish.attempts, wish.lane.encode()),
+        *(new_job.name, new_job.data, new_job.opts),
+        *(b"%d" % number for number in (new_job.ts, new_job.delay, new_job.priority)),
+        *(b"", b"%d" % new_job.attempts, new_job.ordering.encode()),
         *(b"%d" % number for number in limits),
-        *(wish.custom.encode(), b"%d" % wish.is_lifo),
+        *(new_job.custom.encode(), b"%d" % new_job.is_lifo),
     ]
 
 
 def phrase(ask: Ask, ts: int) -> Ask:
-    """Give a command its words; `ts` is what the clock of the client says."""
+    """Set the words of a command; `ts` is the time by the clock of the client."""
     ask.words = _PHRASES[ask.kind](ask, ts)
     return ask
 
 
 def _add(ask: Ask, _: int) -> list[bytes]:
-    return fcall("addJob", keys_of(ask.queue, *FOUR), *wish_words(ask.wishes[0][1]))
+    return fcall("addJob", keys_of(ask.queue, *FOUR), *new_job_words(ask.new_jobs[0][1]))
 
 
 def _dedup(ask: Ask, _: int) -> list[bytes]:
     ask.key = key(ask.queue, "dedup")
-    told = (ask.value, ask.number, ask.mode, *wish_words(ask.wishes[0][1]))
+    told = (ask.value, ask.number, ask.mode, *new_job_words(ask.new_jobs[0][1]))
     return fcall("dedup", [ask.key, *keys_of(ask.queue, *FOUR)], *told)
 
 
 def _flow(ask: Ask, ts: int) -> list[bytes]:
-    (queue, parent), *children = ask.wishes
+    (queue, parent), *children = ask.new_jobs
     keys = keys_of(queue, *FOUR)
     words: list[object] = [parent.name, parent.data, parent.opts, ts, parent.delay]
     words += [parent.priority, parent.attempts, len(children), parent.custom]
-    for other, wish in children:
+    for other, new_job in children:
         keys += keys_of(other, *FOUR)
-        words += [wish.name, wish.data, wish.opts, wish.delay, wish.priority, wish.attempts]
-        words += ["", queue, wish.custom]
+        words += [
+            new_job.name,
+            new_job.data,
+            new_job.opts,
+            new_job.delay,
+            new_job.priority,
+            new_job.attempts,
+        ]
+        words += ["", queue, new_job.custom]
     return fcall("addFlow", keys, *words)
 
 
@@ -163,7 +170,7 @@ def _drain(ask: Ask, _: int) -> list[bytes]:
 
 
 def _clean(ask: Ask, ts: int) -> list[bytes]:
-    # How long ago, until then.
+    # The age of the jobs, then the time.
     ask.number = ts - ask.number
     keys = keys_of(ask.queue, ask.mode.decode(), "events", "id")
     return fcall("clean", keys, ask.number, ask.count)

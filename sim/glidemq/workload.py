@@ -1,7 +1,7 @@
-"""What glide-mq clients do in a run: which queues and keys a seed has, and the commands they send.
+"""The commands of glide-mq clients in a run, and the queues and keys of a seed.
 
-Draws from a generator of its own, so that runs without glide-mq clients mean what they always did.
-A command is written once, as the words a client sends and as the meaning the model gives them.
+Draws from a separate generator, so that runs without glide-mq clients keep their meaning.
+A command is written once, as the words a client sends and as their meaning for the model.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.model.job import BLOCKED, DELAYED, LEASED, READY
-from sim.glidemq.nouns import Ask, GlideJob, Wish
-from sim.glidemq.words import FOUR, fcall, key, keys_of, phrase, wish_words
+from sim.glidemq.nouns import Ask, GlideJob, NewGlideJob
+from sim.glidemq.words import FOUR, fcall, key, keys_of, new_job_words, phrase
 
 if TYPE_CHECKING:
     from random import Random
@@ -50,8 +50,8 @@ _VERBS: Final = (
     ("refused", 2.0),
 )
 _ALWAYS: Final = ("add", "read", "complete", "promote", "look")
-# What is sent ahead of another command in one piece, and what may follow it: none of these takes
-# away what another of them did, so the yard shows what each came to.
+# Commands that may be sent together with a following one, and those that may follow: none of these
+# undoes the effect of another, so the yard shows the result of each.
 _AHEAD: Final = ("add", "add", "hset", "log", "look", "look", "side", "refused")
 _BEHIND: Final = ("add", "read", "wait", "complete", "next", "fail", "active", "look", "refused")
 _OF_RUN: Final = ("active", "complete", "next", "fail", "defer", "delay_active")
@@ -63,7 +63,7 @@ class GlideSwarm:
 
     def __init__(self, rng: Random, *, is_steady: bool) -> None:
         pick = rng.choice
-        # Whether the wall clock goes with the other: then keys may go in an hour.
+        # Whether wall clock and steady clock agree: then keys may expire in an hour.
         self.is_steady = is_steady
         self.clients_max = pick((1, 2, 4, 6))
         self.queues = pick((("g1",), ("g1", "g2")))
@@ -73,8 +73,8 @@ class GlideSwarm:
         self.priorities = pick(((0,), (0, 0, 1, 7), (0, 1, 2048)))
         self.option_odds = pick((0.05, 0.3))
         self.customs = ["c1", "c2", "c3", "3"]
-        self.lanes = pick(({}, {"k1": 1}, {"k1": 0, "k2": 2}, {"k2": 3}))
-        # How many commands come at most before time passes.
+        self.orderings = pick(({}, {"k1": 1}, {"k1": 0, "k2": 2}, {"k2": 3}))
+        # The most commands before time passes.
         self.eagerness = pick((1, 4, 8))
         self.jobs_aimed = pick((4, 12, 30))
         self.others_odds = pick((0.0, 0.0, 0.3))
@@ -87,13 +87,13 @@ class GlideSwarm:
 
 
 class GlideAuthor:
-    """Writes what clients send."""
+    """Writes the commands of clients."""
 
     def __init__(self, rng: Random, swarm: GlideSwarm) -> None:
         self._rng = rng
         self._swarm = swarm
         self._count = 0
-        # Entries that jobs once had: who lost one knows it by such a name.
+        # Former entry ids of jobs: workers that lost a job have these.
         self._entries: dict[int, list[str]] = {}
 
     def write(self, model: GlideModel, number: int) -> list[Ask]:
@@ -151,45 +151,45 @@ class GlideAuthor:
         data = head % self._count + b"." * size
         return data + b'"}' if data.startswith(b"{") else data
 
-    def wish(self, model: GlideModel, *, is_plain: bool = False) -> Wish:
-        """Return a job to be added; a plain one has no options that flows do not know."""
+    def new_job(self, model: GlideModel, *, is_plain: bool = False) -> NewGlideJob:
+        """Return a job to add; a plain one has no options that flows lack."""
         rng = self._rng
         swarm = self._swarm
         odds = swarm.option_odds
-        wish = Wish(rng.choice((b"mail", b"call")), self._data(), self._now(model))
+        new_job = NewGlideJob(rng.choice((b"mail", b"call")), self._data(), self._now(model))
         if rng.random() < 0.3:
-            wish.opts = rng.choice((b'{"x":1}', b'{"jobId":"%d"}' % self._count))
-        wish.delay = rng.choice(swarm.delays)
-        wish.priority = rng.choice(swarm.priorities)
-        wish.attempts = rng.choice((0, 1, 3))
+            new_job.opts = rng.choice((b'{"x":1}', b'{"jobId":"%d"}' % self._count))
+        new_job.delay = rng.choice(swarm.delays)
+        new_job.priority = rng.choice(swarm.priorities)
+        new_job.attempts = rng.choice((0, 1, 3))
         if rng.random() < odds:
-            wish.custom = rng.choice(swarm.customs)
+            new_job.custom = rng.choice(swarm.customs)
         if is_plain:
-            return wish
-        wish.cost = 1500 if self._count % 4 == 0 else 0
-        if swarm.lanes and rng.random() < 0.5:
-            wish.lane = rng.choice(list(swarm.lanes))
-            wish.concurrency = swarm.lanes[wish.lane]
+            return new_job
+        new_job.cost = 1500 if self._count % 4 == 0 else 0
+        if swarm.orderings and rng.random() < 0.5:
+            new_job.ordering = rng.choice(list(swarm.orderings))
+            new_job.concurrency = swarm.orderings[new_job.ordering]
         if rng.random() < odds:
-            wish.is_lifo = True
+            new_job.is_lifo = True
         if rng.random() < odds / 2:
-            wish.ttl = rng.choice((100, 4000))
-        return wish
+            new_job.ttl = rng.choice((100, 4000))
+        return new_job
 
     def _adding(self, verb: str, queue: str, model: GlideModel) -> Ask:
         rng = self._rng
         ask = Ask(verb, queue)
-        ask.wishes = [(queue, self.wish(model, is_plain=verb == "flow"))]
+        ask.new_jobs = [(queue, self.new_job(model, is_plain=verb == "flow"))]
         if verb == "dedup":
             ask.mode = rng.choice((b"simple", b"throttle", b"debounce"))
             ask.value = rng.choice((b"d1", b"d2"))
             ask.number = rng.choice((0, 500, 60_000))
             if rng.random() < 0.3:
-                ask.wishes[0][1].custom = rng.choice(self._swarm.customs)
+                ask.new_jobs[0][1].custom = rng.choice(self._swarm.customs)
         elif verb == "flow":
             for _ in range(1 + int(rng.random() * 3)):
                 other = rng.choice(self._swarm.queues)
-                ask.wishes.append((other, self.wish(model, is_plain=True)))
+                ask.new_jobs.append((other, self.new_job(model, is_plain=True)))
         return ask
 
     # -- taking and ending -------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class GlideAuthor:
         return ask
 
     def _pick(self, model: GlideModel, queue: str, *states: int) -> GlideJob | None:
-        """Return a job, most likely one in some states."""
+        """Return a job, preferably one in these states."""
         rng = self._rng
         jobs = [job for job in model.jobs.values() if job.queue == queue]
         fitting = [job for job in jobs if job.state in states]
@@ -216,7 +216,7 @@ class GlideAuthor:
         return rng.choice(jobs) if jobs else None
 
     def _entry(self, job: GlideJob | None) -> str:
-        """Return the entry by which a worker knows a job: its own, an older one, or none."""
+        """Return the entry a worker names for a job: the current one, an older one, or none."""
         if job is None or job.place is None:
             return self._rng.choice(("", "1-1"))
         known = self._entries.setdefault(job.number, [])
@@ -233,7 +233,7 @@ class GlideAuthor:
         rng = self._rng
         job = self._pick(model, queue, LEASED)
         if job is None or (job.state == READY and job.deliveries == 0):
-            # Nobody who works on a job has never been given it.
+            # A worker acts only on jobs that it was given.
             ask = Ask(verb, queue, "nobody")
             ask.entry = "1-1"
         else:
@@ -336,11 +336,11 @@ class GlideAuthor:
         return ask
 
     def _refused(self, queue: str, model: GlideModel) -> Ask:
-        """Return a command that is wrong whatever the state."""
-        wish = self.wish(model)
-        wish.custom = wish.custom or "c9"
+        """Return a command that is wrong in every state."""
+        new_job = self.new_job(model)
+        new_job.custom = new_job.custom or "c9"
         four = keys_of(queue, *FOUR)
-        words = wish_words(wish)
+        words = new_job_words(new_job)
         bad = {
             "number": [*words[:5], b"high", *words[6:]],
             "range": [*words[:5], b"2049", *words[6:]],
@@ -366,15 +366,15 @@ class GlideAuthor:
         return ask
 
     def _transaction(self, model: GlideModel) -> list[Ask]:
-        """Return a few commands that take effect together."""
+        """Return several commands that take effect together."""
         rng = self._rng
         inner = [
             self.command(rng.choice(("add", "hset", "side", "log")), model, 0)
             for _ in range(1 + int(rng.random() * 6))
         ]
         if rng.random() < 0.2:
-            # It must not take away what another has just added under a name it knows.
-            inner = [one for one in inner if not any(wish.custom for _, wish in one.wishes)]
+            # It must not remove what another one has just added under a known name.
+            inner = [one for one in inner if not any(new_job.custom for _, new_job in one.new_jobs)]
             inner.append(self.command("dedup", model, 0))
         first, last = Ask("ok"), Ask("exec")
         first.words, last.words = [b"MULTI"], [b"EXEC"]

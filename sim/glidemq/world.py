@@ -1,9 +1,9 @@
-"""One run with glide-mq clients over RESP, beside clients of other doors now and then.
+"""One run with glide-mq clients over RESP, next to clients of other doors now and then.
 
-Disk, clock, faults and snapshots are those of runs with bunqueue clients. Bytes of commands are cut
-anywhere, and the rest may come later or never. Every answer is held against the glide-mq model;
-what a restart brings back is held against the yard as it was when the newest batch that came back
-was sealed. What is to take effect as a whole lies in one batch.
+Disk, clock, faults and snapshots are those of runs with bunqueue clients. Commands are cut at any
+byte, and the rest may come later or never. Every answer is compared with the glide-mq model;
+what a restart brings back is compared with the yard as it was when the newest recovered batch
+was sealed. Commands that take effect as a whole must be in one batch.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from sim.glidemq.network import Answer
 
 DRAIN_ROUNDS: Final = 40
-# Room for the side keys of a run, which have no place on the disk alone.
+# Room for the stored values of a run, which are always in memory too.
 SIDE_BUDGET: Final = 24_000
-# Take effect as a whole, or not at all.
+# Commands that take effect as a whole, or not at all.
 ECHOED: Final = frozenset({"ok", "queued"})
 WHOLE: Final = ECHOED | {"exec", "flow", "add", "dedup", "complete", "fail", "remove", "revoke"}
 
@@ -50,7 +50,7 @@ class GlideWorld(BunWorld):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        # What a full disk refuses, and when, is left to other runs.
+        # What a full disk refuses, and when, is tested in other runs.
         self.swarm.faults.discard("full")
         self.bun.may_fill = False
         self.swarm.body_budget = max(self.swarm.body_budget, SIDE_BUDGET)
@@ -59,7 +59,7 @@ class GlideWorld(BunWorld):
         self.glide_swarm = GlideSwarm(self.rng3, is_steady=is_steady)
         self.glide_author = GlideAuthor(self.rng3, self.glide_swarm)
         self.glide = GlideModel(self.reach)
-        # Drawn beside the others, so that older seeds still tell their stories.
+        # Drawn from a separate generator, so that older seeds keep their runs.
         self._visits = Random(seed * 2_654_435_761 + 23)
         self._visits_odds = self._visits.choice((0.0, 0.0, 0.1))
         self.visitor = Visitor(self.glide_swarm.queues, self._delivered)
@@ -67,13 +67,13 @@ class GlideWorld(BunWorld):
         self.glide_boot: GlideBoot
         self._is_tick = False
         self._is_alone = False
-        # Whose bytes the server has just been given.
+        # The connection whose bytes the server has just received.
         self._acting: RespLine | None = None
 
-    # -- lives of the server ---------------------------------------------------------------------
+    # -- starts and stops of the server ----------------------------------------------------------
 
     def run(self) -> None:
-        """Live through the whole run."""
+        """Run to the end."""
         self.start(0)
         for _ in range(self.swarm.steps_count):
             self._attempt(self._step)
@@ -84,7 +84,7 @@ class GlideWorld(BunWorld):
         assert isinstance(boot, GlideBoot)
         self.glide_boot = boot
         self.resp_lines.clear()
-        # The last process may have ended in the midst of either.
+        # The last process may have ended in the middle of either.
         self._is_tick = False
         self._acting = None
         super()._adopt(yard)
@@ -94,7 +94,7 @@ class GlideWorld(BunWorld):
             self.visitor.enter(boot, self.now_ms())
 
     def stop(self) -> None:
-        """Stop in good order and start again: clients must be shown what they were shown."""
+        """Stop cleanly and start again: clients must see what they saw before."""
         self._set_time()
         queues = self.glide_swarm.queues
         before = Showing(self.glide_boot, self.glide, queues)
@@ -117,17 +117,17 @@ class GlideWorld(BunWorld):
 
     # -- the wire --------------------------------------------------------------------------------
 
-    def _talk(self) -> None:
+    def _converse(self) -> None:
         rng = self.rng3
         if rng.random() < self.glide_swarm.others_odds:
             self.reach("glide-mq beside others")
-            super()._talk()
+            super()._converse()
             return
         for _ in range(1 + int(rng.random() * self.glide_swarm.eagerness)):
             self._speak()
 
     def _speak(self) -> None:
-        """Let one client say something, or be cut off."""
+        """Let one client send something, or disconnect it."""
         rng = self.rng3
         lines = self.resp_lines
         if not lines or (len(lines) < self.glide_swarm.clients_max and rng.random() < 0.2):
@@ -173,7 +173,7 @@ class GlideWorld(BunWorld):
         self.glide.follow_old()
 
     def open_resp(self) -> RespLine:
-        """Let one more client in."""
+        """Connect one more client."""
         self._connections_total += 1
         line = RespLine(self.glide_boot, self._connections_total, self._delivered)
         self.resp_lines.append(line)
@@ -184,7 +184,7 @@ class GlideWorld(BunWorld):
         return line
 
     def close_resp(self, line: RespLine) -> None:
-        """End a connection; what it took stays with its consumer."""
+        """Close a connection; the jobs it took stay with its consumer."""
         self.reach("reset in a command" if line.unsent else "reset")
         self.note(f"{line.number} resets")
         self.resp_lines.remove(line)
@@ -194,20 +194,20 @@ class GlideWorld(BunWorld):
         self._end(None, None, None)
 
     def request(self, line: RespLine, asks: list[Ask]) -> None:
-        """Let a client send commands; what the network does not carry yet comes later."""
+        """Let a client send commands; bytes that are not delivered yet come later."""
         for ask in asks:
             self.note(f"{line.number}< {ask!r}")
             line.write(ask, pack(ask.words))
         self.send(line)
 
     def send(self, line: RespLine) -> None:
-        """Carry bytes to the server: all there are, or some."""
+        """Deliver bytes to the server: all of them, or some."""
         rng = self.rng3
         size = len(line.unsent)
         if "network" in self.swarm.faults and rng.random() < self.swarm.cut_odds:
             size = int(rng.random() * size)
         while size > 0 and line in self.resp_lines:
-            # Who waits is served between two commands, so each is looked at by itself.
+            # Waiting clients are served between two commands, so each is checked separately.
             part = min(size, line.next_size()) if self._waiting() else size
             size -= part
             self._carry(line, part)
@@ -228,7 +228,7 @@ class GlideWorld(BunWorld):
         self._begin()
         line.session.receive(data, self.now_ms())
         real = [ask for ask in arrived if ask.kind not in ECHOED]
-        # Jobs that go so that no more than a count are kept go one by one, and so may others.
+        # Jobs removed to keep a maximum count are removed one by one, and other jobs may be too.
         is_whole = is_whole and not _is_at_work(line)
         if is_whole and len(real) == 1 and real[0].mode != b"count":
             self._check_whole(real[0], sealed_count, open_size)
@@ -237,17 +237,17 @@ class GlideWorld(BunWorld):
         self._acting = None
 
     def _check_whole(self, ask: Ask, sealed_count: int, open_size: int) -> None:
-        """See that batches that a command made the journal close tell nothing of the command."""
+        """Check that batches closed during a command contain nothing of that command."""
         sealed = [one for one in self.boot.journal.pending[sealed_count:] if not one.is_seal]
         for one in sealed:
-            # The header of a long one says nothing before.
+            # The header of a long one is empty before that.
             one.sum(int(one.size) + 1)
         heads = [BatchHead(one.pieces[0], 0) for one in sealed]
         size = sum(int(head.records_size + head.part2_size) for head in heads)
         if sealed:
             self.reach("batch closed before a whole")
         if sealed and size != open_size:
-            raise Violation("pieces", f"{ask} lies in more than one batch")
+            raise Violation("pieces", f"{ask} is in more than one batch")
 
     def _waiting(self) -> list[Ask]:
         """Return the commands that wait."""
@@ -267,9 +267,9 @@ class GlideWorld(BunWorld):
         super()._end(line, ask, also)
 
     def _hear(self) -> None:
-        """Compare what RESP clients are told with what the model allows."""
+        """Compare the answers to RESP clients with what the model allows."""
         has_recorded = self._has_appended()
-        # Jobs that are gone for everybody are freed beside commands: no refusal rests on that.
+        # Removed jobs are freed alongside commands: no refusal depends on that.
         has_recorded = self._has_appended() if self._finish_work() else has_recorded
         model = self.glide
         acting = self._acting
@@ -277,36 +277,36 @@ class GlideWorld(BunWorld):
         model.batch = self._opened
         if self._is_tick:
             model.tick()
-        stirred = list(self.boot.stirred)
+        wake = list(self.boot.wake)
         said: list[tuple[RespLine, Answer, bytes]] = []
         for line in sorted(self.resp_lines, key=lambda one: one is not acting):
-            if line is not acting and line.ear in stirred:
+            if line is not acting and line.ear in wake:
                 line.session.resume(self.now_ms())
-            if line is acting or line.ear in stirred:
+            if line is acting or line.ear in wake:
                 said += [(line, answer, data) for answer, data in line.collect()]
         model.just_given = set()
         for line, answer, _ in said:
             if line is not acting:
                 self._note_given(line, answer)
-        # What is sent ahead of another command in one piece looks at no job's age, and nobody waits
-        # then: if any found jobs too old, the last did.
+        # Commands sent together with a following one check no job's age, and no client waits
+        # then: if any found expired jobs, the last did.
         finder = max(sum(line is acting for line, _, _ in said) - 1, 0)
         for at, (line, answer, data) in enumerate(said):
             if at == finder and line.asked and line.asked[0].kind != "active":
                 model.follow_old()
             self._answered(line, answer, data, has_recorded=has_recorded)
-        # A run that ended may have been of one that is too old to wait.
+        # A run that ended may have been of an expired job.
         model.follow_old()
         model.settle()
         for ask in self._waiting():
             model.check_waiting(ask)
 
     def _has_appended(self) -> bool:
-        """Tell whether anything was recorded since the server began to act."""
+        """Return whether anything was recorded since the server began to act."""
         return int(self.boot.journal.records_count) > self._records
 
     def _finish_work(self) -> bool:
-        """Let long commands come to the end of their work, and of their answers; tell of any."""
+        """Run long commands to the end of their work and answers; return whether there were any."""
         has_any = self.boot.finish_tasks(self.now_ms())
         for line in self.resp_lines:
             if _is_at_work(line):
@@ -317,7 +317,7 @@ class GlideWorld(BunWorld):
         return has_any
 
     def _note_given(self, line: RespLine, answer: Answer) -> None:
-        """Note which jobs were given to those who waited in this turn."""
+        """Note which jobs were given to waiting clients in this turn."""
         if not isinstance(answer, list):
             return
         queue = line.asked[0].queue
@@ -335,7 +335,7 @@ class GlideWorld(BunWorld):
         self.note(f"{line.number}> {data[:160]!r}")
         ask = line.answered()
         if ask is None:
-            raise Violation("reply", f"client {line.number}: nobody asked for {answer!r}")
+            raise Violation("reply", f"client {line.number}: unexpected answer {answer!r}")
         batch = self.glide.answered(ask, answer)
         if ask.kind == "refused" and self._is_alone and has_recorded:
             raise Violation("refusal", f"{ask} was refused and left a record")
@@ -344,12 +344,12 @@ class GlideWorld(BunWorld):
     # -- checks ----------------------------------------------------------------------------------
 
     def close_done(self) -> None:
-        """See that no session ended by itself but for one that left a command half said."""
+        """Check that no session ended on its own, except after an incomplete command."""
         super().close_done()
         for line in list(self.resp_lines):
             if line.session.is_finished:
                 if not line.unsent:
-                    raise Violation("reply", f"client {line.number} was cut off")
+                    raise Violation("reply", f"client {line.number} was disconnected")
                 self.reach("half a command given up")
                 self.close_resp(line)
 
@@ -363,7 +363,7 @@ class GlideWorld(BunWorld):
     def _check_memory(self) -> None:
         yard = self.boot.yard
         kept = checkers.kept_bytes(yard)
-        side = sum(int(one.weight) for one in yard.side.keys.values())
+        side = sum(int(one.weight) for one in yard.stored_values.keys.values())
         if kept + side != int(yard.bodies.in_memory):
             story = f"{yard.bodies.in_memory} bytes counted, {kept} of bodies and {side} of keys"
             raise Violation("counters", story)
@@ -377,7 +377,7 @@ class GlideFinale(BunFinale):
         self._glide = world
 
     def play(self) -> None:
-        """Let everything come to its end."""
+        """Bring everything to its end."""
         world = self._glide
         world.disk.heal()
         world.swarm.faults.discard("network")
@@ -406,7 +406,7 @@ class GlideFinale(BunFinale):
         world.request(last, [phrase(ask, world.now_ms() + world.glide.wall_offset)])
 
     def _empty_queue(self, last: RespLine, queue: str) -> None:
-        """Promote, take and complete all there are; remove those that wait for ever."""
+        """Promote, take and complete all jobs; remove those that wait for ever."""
         world = self._glide
         model = world.glide
         world.pass_time(10_000)
@@ -422,7 +422,7 @@ class GlideFinale(BunFinale):
                 self._ask(last, Ask("remove", queue, job.id))
 
     def _take_all(self, last: RespLine, queue: str) -> bool:
-        """Promote and take what there is; tell whether any job runs then."""
+        """Promote and take all jobs; return whether any job runs then."""
         self._ask(last, Ask("promote", queue))
         pop = Ask("pop", queue)
         pop.mode, pop.count = b"both", 900
@@ -434,7 +434,7 @@ class GlideFinale(BunFinale):
 
 
 def _is_at_work(line: RespLine) -> bool:
-    """Tell whether a long command of a connection goes on."""
+    """Return whether a long command of a connection is in progress."""
     session = line.session
     assert isinstance(session, GlidemqSession)
     return session.is_at_work()

@@ -1,4 +1,4 @@
-"""A server process with the HTTP port beside the other doors."""
+"""A server process with the HTTP port in addition to the other doors."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class TopicsBoot(BunBoot):
         self.http = HttpEntrance(HttpDoor(self.yard, routes, Stopwatch()))
 
     def is_sync_due(self, now_ms: int) -> bool:
-        """Tell whether class os owes the disk a sync, or an answer asks for one."""
+        """Return whether class os must sync now, or an answer requires it."""
         journal = self.journal
         is_asked = journal.durable < journal.written and self.gate.sync_asked > journal.durable
         return is_asked or super().is_sync_due(now_ms)
 
     def synced(self) -> None:
-        """Let the answers go that asked for the disk."""
+        """Release the answers that required a sync."""
         self.release()
 
     def release(self) -> None:
-        """Let answers of class os go that may, also those that asked for the disk."""
+        """Release the answers of class os that may leave, including those that required a sync."""
         self.gate.release_up_to(self.journal.written, self.journal.durable)

@@ -1,6 +1,6 @@
 """Planted bugs that only runs with topics clients can find: plain data, see `sim.bugs`.
 
-Each is a story, the invariants by which it may be found, and changes of the sources as (module,
+Each is a story, the invariants that may find it, and changes of the sources as (module,
 right text, wrong text).
 """
 
@@ -14,7 +14,7 @@ _RESTART: Final = frozenset({"restart", "recovery twice", "seqs"})
 
 TOPICS_BUGS: Final[dict[str, Planted]] = {
     "seqs-not-ahead": (
-        "a log answers seqs before their sync and reserves none",
+        "a log discloses seqs before their sync and reserves none",
         _RESTART,
         (
             (
@@ -25,7 +25,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "gap-untold": (
-        "a clean stop after a crash leads back to seqs that were left out",
+        "a clean stop after a crash goes back to seqs that were skipped",
         _RESTART,
         (
             (
@@ -36,13 +36,13 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "log-key-forgotten": (
-        "the keys of writes to logs do not outlive the process",
+        "the keys of writes to logs do not survive the process",
         _RESTART,
         (
             (
                 "jobyard.engine.recovery.log_replay",
                 "        log.keys.put(rows.key, key)\n",
-                "        ledger.forget_key(key)\n",
+                "        live_bytes.forget_key(key)\n",
             ),
         ),
     ),
@@ -52,13 +52,16 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.topics.topic_setup",
-                "        journal.set_entry(WRITE, _write_key(queue.number, key), out.getvalue())\n",
+                (
+                    "        journal.set_entry"
+                    "(EntryKind.WRITE, _write_key(queue.number, key), out.getvalue())\n"
+                ),
                 "        assert out.getvalue()\n",
             ),
         ),
     ),
     "deleted-back-by-floor": (
-        "records deleted below a seq come back with a restart",
+        "records deleted below a seq come back after a restart",
         _RESTART | {"live bytes"},
         (
             (
@@ -69,7 +72,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "deleted-back-by-tag": (
-        "records deleted by their tag come back with a restart",
+        "records deleted by their tag come back after a restart",
         _RESTART | {"live bytes"},
         (
             (
@@ -107,7 +110,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (("jobyard.engine.recovery.compaction", "            keyed.key = rows.key\n", ""),),
     ),
     "older-log-wins": (
-        "of two logs of one name a restart brings back the one that was dropped",
+        "of two logs of one name a restart brings back the dropped one",
         _RESTART,
         (
             (
@@ -118,7 +121,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "lease-name-unchecked": (
-        "whoever knows a seq may end a newer lease than the one it was given",
+        "a client that has a seq may end a newer lease than its own",
         frozenset({"reply"}),
         (
             (
@@ -134,7 +137,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (("jobyard.engine.topics.topic_queue", "            or lease.terms.label != node\n", ""),),
     ),
     "nack-without-delay": (
-        "a job that is given back for later is there at once",
+        "a job that is given back with a delay is ready at once",
         frozenset({"reply", "state", "counters"}),
         (
             (
@@ -145,7 +148,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "deliveries-forgotten": (
-        "a poison job begins to count anew after a crash",
+        "the deliveries of a poison job are counted from zero after a crash",
         _RESTART,
         (
             (
@@ -156,7 +159,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "eviction-untold": (
-        "which jobs a queue lost by its cap is not recorded",
+        "jobs that a queue lost by its cap are not recorded",
         _RESTART,
         (
             (
@@ -167,7 +170,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "queue-seqs-reused": (
-        "the seqs of a queue begin anew once its newest jobs are gone",
+        "the seqs of a queue start again once its newest jobs are gone",
         _RESTART,
         (
             (
@@ -178,7 +181,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "router-behind-forgotten": (
-        "a router that is behind takes itself for caught up after a restart",
+        "a late router counts as caught up after a restart",
         _RESTART,
         (
             (
@@ -189,7 +192,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "router-passes-all": (
-        "a router passes on what its filter leaves out",
+        "a router forwards records that its filter excludes",
         frozenset({"reply", "state"}),
         (
             (
@@ -200,7 +203,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "reader-forgotten": (
-        "who waits for a log is not told of news",
+        "a client that waits for a log is not notified of new records",
         frozenset({"waiters"}),
         (
             (
@@ -211,7 +214,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "trimmed-once": (
-        "what outlives its time stays after the first look at it",
+        "expired data stays after the first check",
         frozenset({"ttl"}),
         (
             (
@@ -233,18 +236,18 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "refused-before-its-record": (
-        "a refusal waits for nothing, though it tells of what is gone",
+        "a refusal waits for nothing, though it discloses a removal",
         frozenset({"answer before its record", "restart"}),
         (
             (
                 "jobyard.protocols.http.session",
-                "        self.enough = -1\n        call.answer(refused.status",
-                "        self.enough = 0\n        call.answer(refused.status",
+                "        self.enough = -1\n        call.answer(\n            refused.status",
+                "        self.enough = 0\n        call.answer(\n            refused.status",
             ),
         ),
     ),
     "fsync-not-asked": (
-        "what is written to a topic of class fsync is answered before the sync",
+        "a write to a topic of class fsync is answered before the sync",
         frozenset({"answer before its record", "restart"}),
         (
             (
@@ -255,7 +258,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         ),
     ),
     "letter-kept-when-driven-back": (
-        "a letter that was driven back stays a letter too",
+        "a redriven dead letter also stays a dead letter",
         frozenset({"reply", "state"}) | _RESTART,
         (
             (

@@ -1,4 +1,4 @@
-"""Recounts of topics: the yard against the model, and its books against itself."""
+"""Recounts of topics: the yard against the model, and its accounting against itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_topics(yard: Yard, model: TopicsModel) -> None:
-    """See that every topic holds what the model says; cheap where nothing needs a look inside."""
+    """Check that every topic holds what the model has; cheap where no internals are needed."""
     queues = {name for name, queue in yard.queues.items() if queue.config is not None}
     if (set(yard.logs), queues) != (set(model.logs), set(model.queues)):
         raise Violation("topics", f"{set(yard.logs)} {queues}, not {list(model.logs)}")
@@ -48,7 +48,7 @@ def _check_jobs(yard: Yard, name: str, jobs: dict[int, Job]) -> None:
 
 
 def check_books(yard: Yard) -> None:
-    """See that the text in memory is counted right."""
+    """Check that the text in memory is counted correctly."""
     kept = kept_bytes(yard)
     texts = sum(int(log.memory) for log in yard.logs.values())
     if kept + texts != int(yard.bodies.in_memory):

@@ -1,10 +1,10 @@
-"""A log as it should be: records in a dict, floors, keys, and the rules in the fewest words."""
+"""The model of a log: records in a dict, floors, keys, and the rules as short as possible."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sim.topics.nouns import Config, Page, Query, Refusal, Row, Told, Write, has_tag
+from sim.topics.nouns import Config, Page, Query, Refusal, Reply, Row, Write, has_tag
 
 if TYPE_CHECKING:
     from sim.topics.nouns import Ask, Content
@@ -18,9 +18,9 @@ class Log:
     def __init__(self, name: str, config: Config, now: int) -> None:
         self.name = name
         self.config = config
-        # When this configuration began to count; what time lets go may take a while from then on.
+        # When this configuration took effect; expiry may take a while from then on.
         self.since = now
-        # Until when records may be late that stood behind a younger one: the clock was set back.
+        # Until when records behind a younger one may be late: the clock was set back.
         self.held_up = 0
         self.rows: dict[int, Row] = {}
         self.bytes = 0
@@ -29,23 +29,23 @@ class Log:
         self.ttl_floor = 1
         self.keys: dict[str, Write] = {}
         self.last_write = 0
-        # Not known before somebody asks.
+        # Unknown until it is read.
         self.incarnation = 0
-        # Readers who wait.
+        # Waiting readers.
         self.waiting: list[Ask] = []
 
     @property
     def head(self) -> int:
-        """The newest seq given."""
+        """Return the newest seq assigned."""
         return self.next_seq - 1
 
     @property
     def earliest(self) -> int:
-        """The first record there is, or the next there will be."""
+        """Return the seq of the first record, or of the next one if there is none."""
         return next(iter(self.rows), self.next_seq)
 
     def remove(self, seqs: list[int]) -> None:
-        """Let go of records."""
+        """Remove records."""
         for seq in seqs:
             self.bytes -= self.rows.pop(seq).size
 
@@ -53,7 +53,7 @@ class Log:
         return [seq for seq in self.rows if seq < floor]
 
     def _floor_without(self, count: int, size: int) -> int:
-        """Return below which seq so many records and bytes lie."""
+        """Return the seq below which this many records and bytes are."""
         floor = self.earliest
         for row in self.rows.values():
             if count <= 0 and size <= 0:
@@ -70,7 +70,7 @@ class Log:
         return over_count, over_size
 
     def trim(self, now: int) -> None:
-        """Let go of what is too old or too much."""
+        """Remove records that are too old or too many."""
         config = self.config
         if config.ttl:
             floor = self.earliest
@@ -84,7 +84,7 @@ class Log:
         self.trim_excess()
 
     def trim_excess(self) -> None:
-        """Let go of what is too much."""
+        """Remove records beyond the caps."""
         over = self._excess(0, 0)
         if self.rows and not self.config.is_rejecting and max(over) > 0:
             self.cap_floor = self._floor_without(*over)
@@ -102,7 +102,7 @@ class Log:
         self.look(now)
 
     def known(self, key: str, now: int) -> Write | None:
-        """Return the earlier write with a key, after letting go of what time lets go."""
+        """Return the earlier write with a key, after expiring old ones."""
         self.trim(now)
         for name, write in list(self.keys.items()):
             if write.time > now - self.config.window:
@@ -111,9 +111,9 @@ class Log:
         return self.keys.get(key) if key else None
 
     def append(self, contents: list[Content], key: str, now: int, wall: int, batch: int) -> int:
-        """Append records, none of which is known by its key; return the first seq.
+        """Append records whose key is new; return the first seq.
 
-        More than the caps allow go with `trim_excess`.
+        `trim_excess` removes those beyond the caps.
         """
         size = sum(one.size() for one in contents)
         if self.config.is_too_large(len(contents), size):
@@ -147,7 +147,7 @@ class Log:
         self.trim(now)
         after = query.after
         floor = max(self.cap_floor, self.ttl_floor)
-        stone: Told | None = None
+        stone: Reply | None = None
         if after > self.head:
             stone = self.gap(1, self.earliest - 1, "recreated")
             after = self.earliest - 1
@@ -161,8 +161,8 @@ class Log:
         ]
         return Page(wanted, after, self.head, self.earliest, stone)
 
-    def gap(self, first: int, last: int, reason: str) -> Told:
-        """Return what a reader is told who comes too late."""
+    def gap(self, first: int, last: int, reason: str) -> Reply:
+        """Return the tombstone for a reader that is too late."""
         return tombstone(first, last, reason, self.earliest, self.head)
 
     def erase(self, before: int, match: str | None, now: int) -> int:
@@ -178,10 +178,10 @@ class Log:
         return len(gone)
 
     def look(self, now: int) -> None:
-        """Note by when records are looked at next: the first is taken to have come by now.
+        """Note when records are checked next: the first one is taken to have come by now.
 
-        One from before the clock was set back is younger than those behind it. It holds them up,
-        and once it has gone they are looked at within the time they may live.
+        A record from before the clock was set back is younger than those behind it. It blocks them,
+        and once it is gone they are checked within their time to live.
         """
         ttl = self.config.ttl
         if ttl and self.rows:
@@ -189,7 +189,7 @@ class Log:
             self.held_up = max(self.held_up, min(at, now) + ttl)
 
     def is_late(self, now: int) -> bool:
-        """Tell whether something stays that should have gone by its age."""
+        """Return whether a record stays that should have expired."""
         ttl = self.config.ttl
         if not ttl or not self.rows:
             return False
@@ -197,26 +197,26 @@ class Log:
         return now > max(at + ttl, self.since, self.held_up) + TRIM_MS + 2
 
 
-def shown(row: Row, query: Query) -> Told:
+def shown(row: Row, query: Query) -> Reply:
     """Return a record as a reader sees it."""
     told = row.content.shown(tags=query.tags, node=True, meta=query.meta)
     return {"$seq": row.seq, "$ts": row.ts, **told}
 
 
 def is_own(content: Content, query: Query, config: Config) -> bool:
-    """Tell whether a reader wrote this itself and does not want to see it."""
+    """Return whether a reader wrote this itself and does not want to see it."""
     return config.dedupes and query.node != "" and content.node == query.node
 
 
 def reason_of(cap_floor: int, ttl_floor: int, after: int) -> str:
-    """Return why something is gone."""
+    """Return why records are gone."""
     if cap_floor > after + 1:
         return "mixed" if ttl_floor > after + 1 else "cap"
     return "ttl"
 
 
-def tombstone(first: int, last: int, reason: str, earliest: int, head: int) -> Told:
-    """Return what a reader is told who comes too late."""
+def tombstone(first: int, last: int, reason: str, earliest: int, head: int) -> Reply:
+    """Return the tombstone for a reader that is too late."""
     return {
         "gap_from": first,
         "gap_to": last,

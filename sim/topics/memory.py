@@ -1,7 +1,7 @@
-"""What must come back of topics after a restart, and the model that goes on from what did.
+"""What must come back of topics after a restart, and the model that continues from what did.
 
 A memory is taken of the model, not of the yard, when a batch is sealed. A yard that read up to that
-batch must hold the same, record by record; then the model is made anew from it.
+batch must hold the same, record by record; then the model is rebuilt from it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jobyard.model.family import TOPICS
 from jobyard.model.job import DELAYED
 from sim.state import Violation
 from sim.topics.logs import Log
-from sim.topics.nouns import Config, Content, Job, Router, Row, Told, Write, compact
+from sim.topics.nouns import Config, Content, Job, Reply, Router, Row, Write, compact
 from sim.topics.queues import Queue
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def rows_of(yard: Yard, log: LogTopic) -> list[tuple[int, str, str, int]]:
 
 
 def _text_of(row: Row) -> tuple[str, str]:
-    """Return a record as it is written down: its text, and its labels."""
+    """Return a record as it is stored: its text, and its labels."""
     content = row.content
     meta = f',"meta":{compact(content.meta)}' if content.meta else ""
     text = f'{{"$seq":{row.seq},"$ts":{row.ts},"data":{content.data}{meta}}}'
@@ -73,7 +73,7 @@ class QueueMemory:
         self.config = queue.config.fields
         self.jobs = {job.seq: (job.content, job.deliveries) for job in queue.jobs.values()}
         self.writes = dict(queue.writes)
-        # A restart goes on behind the seqs that are reserved; only the server gives them back.
+        # A restart continues behind the reserved seqs; only the server gives them back.
         next_seq = max(queue.next_seq, int(found.seq_limit))
         self.facts = (next_seq, queue.cap_floor, queue.ttl_floor, queue.dead_lettered)
 
@@ -100,9 +100,9 @@ class Recall:
     ) -> None:
         self._yard = yard
         self._now = now
-        # The last process stopped in good order, or was about to.
+        # The last process stopped cleanly, or was about to.
         self._is_clean = is_clean
-        # Whether that was the last thing in the journal is not known.
+        # Whether that was the last record in the journal is unknown.
         self._is_unsure = is_unsure
         self._has_jumped = has_jumped
 
@@ -156,7 +156,7 @@ class Recall:
         self._check_keys(name, keys, {k: w for k, w in known.keys.items() if w.time > oldest})
 
     def _check_ephemeral(self, log: LogTopic, known: LogMemory) -> None:
-        """See that nothing came back, and that who reads on is told of the gap."""
+        """Check that nothing came back, and that a reader who continues gets the gap."""
         facts = (int(log.count), int(log.cap_floor))
         self._same(f"records and floor of {log.name}", facts, (0, int(log.next_seq)))
         if log.next_seq < known.next_seq:
@@ -167,11 +167,11 @@ class Recall:
     def _check_keys(
         self, name: str, found: dict[str, tuple[int, int, int]], wanted: dict[str, Write]
     ) -> None:
-        """See that no key is lost that counts; one whose time is over may be there or not."""
+        """Check that no valid key is lost; an expired one may be there or not."""
         for key, write in wanted.items():
             told = found.get(key)
             if self._has_jumped:
-                # Whether its time is over was decided by another clock.
+                # Its expiry was decided by another clock.
                 if told is not None:
                     self._same(f"key {key} of {name}", told[:2], (write.first, write.last))
             else:
@@ -180,10 +180,14 @@ class Recall:
     def _check_queue(self, queue: YardQueue, known: QueueMemory) -> None:
         name = queue.name
         assert queue.config is not None
-        stock = queue.stock
-        assert stock is not None
+        topic_state = queue.topic_state
+        assert topic_state is not None
         self._same(f"config of {name}", queue.config.fields(), known.config)
-        floors = (int(stock.cap_floor), int(stock.ttl_floor), int(stock.dead_lettered))
+        floors = (
+            int(topic_state.cap_floor),
+            int(topic_state.ttl_floor),
+            int(topic_state.dead_lettered),
+        )
         self._same(f"next seq and floors of {name}", (int(queue.next_seq), *floors), known.facts)
         jobs = {
             int(job.key): (content_of(self._yard, job), int(job.deliveries))
@@ -195,7 +199,7 @@ class Recall:
         self._same(f"jobs of {name}", jobs, wanted)
         writes = {
             key: (int(one.first_seq), int(one.first_seq + one.count) - 1, int(one.until_ms))
-            for key, one in stock.writes.items()
+            for key, one in topic_state.writes.items()
         }
         lasting = {key: one for key, one in known.writes.items() if one.time > self._now}
         self._check_keys(name, writes, lasting)
@@ -208,21 +212,21 @@ def jobs_of(yard: Yard, name: str) -> list[YardJob]:
 
 
 def content_of(yard: Yard, job: YardJob) -> Content:
-    """Return what the writer of a job gave."""
+    """Return what the writer of a job sent."""
     body = yard.bodies.fetch(job)
     data = "" if body is None else body.decode()
-    remark = None if job.extra is None else job.extra.remark
-    if remark is None:
+    record_meta = None if job.details is None else job.details.record_meta
+    if record_meta is None:
         return Content(data, {}, "", "", 0, -int(job.rank))
-    meta: Told = json.loads(remark.meta) if remark.meta else {}
-    return Content(data, meta, remark.tag, remark.node, 0, -int(job.rank))
+    meta: Reply = json.loads(record_meta.meta) if record_meta.meta else {}
+    return Content(data, meta, record_meta.tag, record_meta.node, 0, -int(job.rank))
 
 
-# -- going on from there -------------------------------------------------------------------------
+# -- continuing from there -----------------------------------------------------------------------
 
 
 def adopt(model: TopicsModel, yard: Yard, now: int) -> None:
-    """Make the model anew from a yard."""
+    """Rebuild the model from a yard."""
     model.yard = yard
     model.logs = {name: _adopt_log(yard, log, now) for name, log in yard.logs.items()}
     model.queues = {
@@ -235,7 +239,7 @@ def adopt(model: TopicsModel, yard: Yard, now: int) -> None:
     for routers in yard.routers.by_source.values():
         for one in routers:
             match = None if not one.has_match else one.tag + ("*" if one.is_prefix else "")
-            fields: Told = {"source": one.source, "dest": one.dest, "filter": match}
+            fields: Reply = {"source": one.source, "dest": one.dest, "filter": match}
             fields |= {"guarantee": one.guarantee, "preserve_tag": one.preserve_tag}
             router = Router(one.name, {**fields, "preserve_node": one.preserve_node})
             router.cursor = int(one.cursor)
@@ -268,8 +272,8 @@ def _adopt_log(yard: Yard, found: LogTopic, now: int) -> Log:
 
 def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
     assert found.config is not None
-    stock = found.stock
-    assert stock is not None
+    topic_state = found.topic_state
+    assert topic_state is not None
     queue = Queue(found.name, Config(found.config.fields()), now)
     for one in jobs_of(yard, found.name):
         if one.family != TOPICS:
@@ -280,27 +284,27 @@ def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
         job.due = int(one.due_ms)
         queue.jobs[job.seq] = job
     queue.next_seq = int(found.next_seq)
-    queue.cap_floor, queue.ttl_floor = int(stock.cap_floor), int(stock.ttl_floor)
-    queue.dead_lettered = int(stock.dead_lettered)
+    queue.cap_floor, queue.ttl_floor = int(topic_state.cap_floor), int(topic_state.ttl_floor)
+    queue.dead_lettered = int(topic_state.dead_lettered)
     queue.writes = {
         key: Write(int(one.first_seq), int(one.first_seq + one.count) - 1, int(one.until_ms), 0)
-        for key, one in stock.writes.items()
+        for key, one in topic_state.writes.items()
     }
     return queue
 
 
 def logs_dump(yard: Yard) -> list[tuple[object, ...]]:
-    """Return all logs and keys of writes as plain values, in a fixed order."""
+    """Return all logs and write keys as plain values, in a fixed order."""
     dump: list[tuple[object, ...]] = []
     for name, log in sorted(yard.logs.items()):
         keys = [(key, int(one.first_seq), int(one.at_ms)) for key, one in log.keys.items()]
         floors = (int(log.cap_floor), int(log.ttl_floor), int(log.incarnation))
         dump.append((name, (tuple(rows_of(yard, log)), tuple(sorted(keys)), floors), b""))
     for name, queue in sorted(yard.queues.items()):
-        stock = queue.stock
-        if queue.config is None or stock is None:
+        topic_state = queue.topic_state
+        if queue.config is None or topic_state is None:
             continue
-        writes = stock.writes
+        writes = topic_state.writes
         keys = [(key, int(one.first_seq), int(one.until_ms)) for key, one in writes.items()]
         dump.append((name, (int(queue.next_seq), tuple(sorted(keys))), b""))
     return dump

@@ -1,8 +1,8 @@
-"""The topics model: what every answer must be, decided from plain logs, queues and routers.
+"""The topics model: the expected answers, derived from plain logs, queues and routers.
 
-An answer is handed in with its request; the model does what was asked for and compares. Where the
-yard may choose the moment (records and jobs that outlive their time, claims that wait), it is asked
-what it did, and told off where it was not allowed to or took too long.
+An answer is passed in with its request; the model applies the request and compares. Where the
+yard may choose the moment (records and jobs that expire, claims that wait), the model reads what it
+did, and raises a Violation if that was not allowed or took too long.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.state import Violation
-from sim.topics.nouns import Ask, Config, Content, Job, Page, Refusal, Router, Told
+from sim.topics.nouns import Ask, Config, Content, Job, Page, Refusal, Reply, Router
 from sim.topics.topics import MARK, RETRY_MS, Topics
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 class Answer:
-    """One answer, taken apart."""
+    """One parsed answer."""
 
-    def __init__(self, status: int, body: Told) -> None:
+    def __init__(self, status: int, body: Reply) -> None:
         self.status = status
         self.body = body
 
     def code(self) -> str:
-        """Return why it is a refusal, or nothing."""
+        """Return the error code of a refusal, or nothing."""
         error = self.body.get("error")
         return str(error.get("code")) if isinstance(error, dict) else ""
 
-    def list(self, key: str) -> list[Told]:
+    def list(self, key: str) -> list[Reply]:
         """Return a field that is a list of objects."""
         value = self.body.get(key)
         if not isinstance(value, list):
@@ -48,7 +48,7 @@ class Answer:
 
 
 class TopicsModel(Topics):
-    """What every answer must be."""
+    """The expected answers."""
 
     def __init__(self, reach: Callable[[str], None]) -> None:
         super().__init__(reach)
@@ -73,7 +73,7 @@ class TopicsModel(Topics):
         }
 
     def answered(self, ask: Ask, answer: Answer) -> int:
-        """Do what was asked for, compare, and return the batch on which the answer rests."""
+        """Apply the request, compare, and return the batch that the answer depends on."""
         try:
             batch = self._verbs[ask.verb](ask, answer)
         except Refusal as no:
@@ -81,11 +81,11 @@ class TopicsModel(Topics):
                 story = f"{ask}: {answer.status} {answer.body}, not {no.status} {no.code}"
                 raise Violation("reply", story[:1500]) from None
             self.reach(f"refused {no.code}")
-            # Who is told that there is no such topic learns of its end.
+            # A client that gets "no such topic" learns of its end.
             return self.dropped.get(ask.name, 0) if no.status == 404 else 0
         return batch
 
-    def _same(self, ask: Ask, answer: Answer, wanted: Told, status: int = 200) -> None:
+    def _same(self, ask: Ask, answer: Answer, wanted: Reply, status: int = 200) -> None:
         told = dict(answer.body)
         told.pop("performance", None)
         if answer.status != status or told != wanted:
@@ -111,7 +111,11 @@ class TopicsModel(Topics):
             queue.configure(config, self.now)
         else:
             self._open(ask.name, config)
-        wanted: Told = {"topic": ask.name, "created": known is None, "config": config.fields}
+        wanted: Reply = {
+            "topic": ask.name,
+            "created": known is None,
+            "config": config.fields,
+        }
         self._same(ask, answer, wanted, 201 if known is None else 200)
         return self.batch
 
@@ -125,7 +129,7 @@ class TopicsModel(Topics):
             if not log.incarnation:
                 log.incarnation = int(str(answer.body.get("incarnation")))
                 if log.incarnation in self.incarnations:
-                    raise Violation("reply", f"{ask}: {log.incarnation} was another log")
+                    raise Violation("reply", f"{ask}: {log.incarnation} belonged to another log")
                 self.incarnations.add(log.incarnation)
             wanted["incarnation"] = str(log.incarnation)
         else:
@@ -134,7 +138,7 @@ class TopicsModel(Topics):
             for key in ("last_write_ts", "last_read_ts"):
                 wanted[key] = answer.body.get(key)
             names = ("ready", "in_flight", "delayed")
-            counts: Told = dict(zip(names, queue.counts(), strict=True))
+            counts: Reply = dict(zip(names, queue.counts(), strict=True))
             counts["dead_lettered"] = queue.dead_lettered
             wanted["queue"] = counts
         self._same(ask, answer, wanted)
@@ -147,7 +151,7 @@ class TopicsModel(Topics):
             return max((row.batch for row in log.rows.values()), default=0)
         return max((job.batch for job in self.queues[name].jobs.values()), default=0)
 
-    def _state(self, name: str, topic: Log | Queue, count: int) -> Told:
+    def _state(self, name: str, topic: Log | Queue, count: int) -> Reply:
         return {
             "topic": name,
             "type": topic.config.type,
@@ -176,7 +180,7 @@ class TopicsModel(Topics):
             self.dropped[name] = self.batch
             for waiting in topic.waiting:
                 waiting.is_over = True
-        wanted: Told = {"topic": name, "deleted": topic is not None}
+        wanted: Reply = {"topic": name, "deleted": topic is not None}
         self._same(ask, answer, {**wanted, "routers_removed": sorted(removed)})
         return self.batch if topic is not None else 0
 
@@ -221,7 +225,7 @@ class TopicsModel(Topics):
             head = queue.head
         if is_known:
             self.reach("write known by its key")
-        wanted: Told = {
+        wanted: Reply = {
             "topic": name,
             "first_seq": write.first,
             "last_seq": write.last,
@@ -292,7 +296,7 @@ class TopicsModel(Topics):
         return self._check_page(ask, page, answer)
 
     def _check_page(self, ask: Ask, page: Page, answer: Answer) -> int:
-        """Compare a page with what was to be read; return the newest batch of what it shows."""
+        """Compare a page with the expected records; return the newest batch of what it shows."""
         query = ask.query
         assert query is not None
         records = answer.list("records")
@@ -312,7 +316,7 @@ class TopicsModel(Topics):
             raise Violation("reply", f"{ask}: next_from_seq {cursor} after {last}")
         if page.tombstone is not None:
             self.reach(f"tombstone {page.tombstone['reason']}")
-        wanted: Told = {
+        wanted: Reply = {
             "topic": ask.name,
             "records": records,
             "next_from_seq": cursor,
@@ -340,7 +344,11 @@ class TopicsModel(Topics):
             deleted = queue.erase(before, match)
             topic = queue
             count = len(queue.jobs)
-        wanted: Told = {"topic": ask.name, "deleted": deleted, "earliest_seq": topic.earliest}
+        wanted: Reply = {
+            "topic": ask.name,
+            "deleted": deleted,
+            "earliest_seq": topic.earliest,
+        }
         wanted |= {"head_seq": topic.head, "count": count, "bytes": topic.bytes}
         self._same(ask, answer, wanted)
         return self.batch if deleted and topic.config.is_written else 0
@@ -357,12 +365,12 @@ class TopicsModel(Topics):
         if seqs != sorted(job.seq for job in taken):
             raise Violation("reply", f"{ask}: {seqs}, not {taken}")
         batch = self._lease(ask, queue, sorted(taken, key=lambda job: job.seq), claimed)
-        wanted: Told = {"topic": ask.name, "claimed": claimed, "count": len(taken)}
+        wanted: Reply = {"topic": ask.name, "claimed": claimed, "count": len(taken)}
         self._same(ask, answer, {**wanted, "ready": queue.counts()[0]})
         return batch
 
-    def _lease(self, ask: Ask, queue: Queue, jobs: list[Job], claimed: list[Told]) -> int:
-        """Lease jobs to the node that claimed them, and see that it was told so."""
+    def _lease(self, ask: Ask, queue: Queue, jobs: list[Job], claimed: list[Reply]) -> int:
+        """Lease jobs to the node that claimed them, and check its answer."""
         lease = ask.lease or max(100, ask.number("lease_ms", queue.config.lease))
         for job, told in zip(jobs, claimed, strict=True):
             self._ring_by(ask.text("node"), self.now + lease)
@@ -370,7 +378,7 @@ class TopicsModel(Topics):
             job.deadline = self.now + lease
             job.deliveries += 1
             job.lease_id = str(told.get("lease_id"))
-            wanted: Told = {
+            wanted: Reply = {
                 "$seq": job.seq,
                 "lease_id": job.lease_id,
                 "deadline": job.deadline + self.wall_offset,
@@ -386,27 +394,27 @@ class TopicsModel(Topics):
         return max((job.batch for job in jobs), default=0)
 
     def _served(self, queue: Queue, ask: Ask, answer: Answer) -> int:
-        """Check what a claim got that had to wait: any jobs that may be claimed."""
+        """Check the jobs given to a waiting claim: any that may be claimed."""
         queue.waiting.remove(ask)
         claimed = answer.list("claimed")
         if not claimed and ask.until > self.now:
-            raise Violation("waiters", f"{ask} was told too early that there is nothing")
+            raise Violation("waiters", f"{ask} got nothing before its timeout")
         ready = {job.seq: job for job in queue.ready() if not queue.is_old(job, self.now)}
         jobs = []
         for one in claimed:
             job = ready.pop(int(str(one["$seq"])), None)
             if job is None:
-                raise Violation("lease", f"{ask}: {one} is not to be claimed")
+                raise Violation("lease", f"{ask}: {one} may not be claimed")
             jobs.append(job)
         self.reach("claim served" if jobs else "claim waited in vain")
         return self._lease(ask, queue, jobs, claimed)
 
     def _ended(self, ask: Ask, answer: Answer, queue: Queue, word: str, jobs: list[Job]) -> int:
         skipped = answer.body.get("skipped")
-        wanted: Told = {"topic": ask.name, word: len(jobs), "skipped": skipped}
+        wanted: Reply = {"topic": ask.name, word: len(jobs), "skipped": skipped}
         counts = queue.counts()
         if queue.waiting:
-            # Some may have gone on to those who wait.
+            # Some may have been given to waiting clients.
             counts = (answer.number("ready"), answer.number("in_flight"), 0)
         self._same(ask, answer, {**wanted, "ready": counts[0], "in_flight": counts[1]})
         return self.batch if jobs else 0
@@ -439,7 +447,7 @@ class TopicsModel(Topics):
             self._ring_by(job.holder, job.deadline)
         deadlines = {str(job.seq): job.deadline + self.wall_offset for job in jobs}
         skipped = answer.body.get("skipped")
-        wanted: Told = {"topic": ask.name, "extended": len(jobs), "skipped": skipped}
+        wanted: Reply = {"topic": ask.name, "extended": len(jobs), "skipped": skipped}
         self._same(ask, answer, {**wanted, "deadlines": deadlines})
         return 0
 
@@ -456,7 +464,7 @@ class TopicsModel(Topics):
             meta = {name: one for name, one in content.meta.items() if not name.startswith(MARK)}
             again = Content(content.data, meta, content.tag, content.node)
             if queue.config.is_exceeded_by(1, again.size()):
-                # It stays a letter.
+                # It stays a dead letter.
                 is_too_large = True
                 continue
             try:
@@ -485,37 +493,37 @@ class TopicsModel(Topics):
     # -- waiting ---------------------------------------------------------------------------------
 
     def wait(self, ask: Ask, until: int) -> None:
-        """Note that a request is not answered yet, and see that it has reason to wait."""
+        """Note that a request is not answered yet, and check that it has reason to wait."""
         ask.until = until
         log = self.logs.get(ask.name)
         if ask.verb == "diff" and log is not None:
             assert ask.query is not None
             page = log.read(ask.query, self.now)
             if page.wanted or page.tombstone is not None:
-                raise Violation("waiters", f"{ask} waits though there is {page}"[:1500])
+                raise Violation("waiters", f"{ask} waits although there is {page}"[:1500])
             log.waiting.append(ask)
         elif ask.verb == "claim" and ask.name in self.queues:
             queue = self.queues[ask.name]
             if self._take(queue, 1):
-                raise Violation("waiters", f"{ask} waits though there is {queue.ready()}"[:1500])
+                raise Violation("waiters", f"{ask} waits but {queue.ready()} is ready"[:1500])
             ask.lease = max(100, ask.number("lease_ms", queue.config.lease))
             queue.waiting.append(ask)
         else:
             raise Violation("waiters", f"{ask} is not answered")
 
     def check_waiting(self, ask: Ask) -> None:
-        """See that a request that waits still has reason to."""
+        """Check that a waiting request still has reason to wait."""
         if ask.is_over:
             raise Violation("waiters", f"{ask} should be answered")
         queue = self.queues.get(ask.name)
         if ask.verb == "claim" and queue is not None:
             ready = [job for job in queue.ready() if not queue.is_old(job, self.now)]
             if ready:
-                raise Violation("waiters", f"{ask} waits though there is {ready[0]}")
+                raise Violation("waiters", f"{ask} waits although there is {ready[0]}")
 
 
-def _fields(ask: Ask, *, is_new: bool) -> Told:
-    """Return how a router is shown once it was made."""
+def _fields(ask: Ask, *, is_new: bool) -> Reply:
+    """Return how a new router is shown."""
     match = ask.fields.get("filter")
     told: object = None
     if match is not None:

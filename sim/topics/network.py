@@ -1,4 +1,4 @@
-"""One HTTP client's connection: requests on their way to a session, answers on their way back."""
+"""The connection of one HTTP client: requests in transit to a session, answers in transit back."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from sim.topics.boot import TopicsBoot
     from sim.topics.nouns import Ask
 
-# A log by its name and incarnation, and the newest of its seqs that an answer tells.
+# A log by its name and incarnation, and the newest of its seqs that an answer discloses.
 Disclosed = tuple[str, int, int]
 
 
 class Promise(NamedTuple):
-    """What an answer rests on, and what it tells.
+    """What an answer depends on, and what it discloses.
 
     If `is_synced`, its batch must be on the disk, whatever the class of the server is.
     """
@@ -30,7 +30,7 @@ class Promise(NamedTuple):
 
 
 class HttpLine(Line[Promise]):
-    """A session, and what was asked on it."""
+    """A session, and its pending requests."""
 
     def __init__(self, boot: TopicsBoot, number: int, delivered: Callable[[Promise], None]) -> None:
         super().__init__(boot, boot.http, number, delivered)
@@ -60,5 +60,5 @@ class HttpLine(Line[Promise]):
             super()._pass(data)
 
     def handed(self) -> None:
-        """Note that all answers there are were given to the gate."""
+        """Note that all answers so far were passed to the gate."""
         self.session.awaits_synced = 0

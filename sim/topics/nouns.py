@@ -1,7 +1,7 @@
-"""The nouns of the topics model: records, jobs, logs, queues, routers, and what was asked of them.
+"""The nouns of the topics model: records, jobs, logs, queues, routers, and requests.
 
-Plain values in plain containers. A record never changes, so what is remembered of a topic at some
-batch may share it with the topic as it is now.
+Plain values in plain containers. A record never changes, so the memory of a topic at some
+batch may share it with the current topic.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Final, NamedTuple
 
-Told = dict[str, object]
+Reply = dict[str, object]
 
-DEFAULTS: Final[Told] = {
+DEFAULTS: Final[Reply] = {
     "type": "log",
     "ttl_ms": 0,
     "cap_records": 0,
@@ -38,7 +38,7 @@ def compact(value: object) -> str:
 
 
 class Refusal(Exception):
-    """What the model says no to."""
+    """A refusal by the model."""
 
     def __init__(self, status: int, code: str) -> None:
         super().__init__(code)
@@ -47,10 +47,10 @@ class Refusal(Exception):
 
 
 class Config:
-    """How a topic is configured."""
+    """The configuration of a topic."""
 
-    def __init__(self, given: Told) -> None:
-        self.fields: Told = {**DEFAULTS, **given}
+    def __init__(self, given: Reply) -> None:
+        self.fields: Reply = {**DEFAULTS, **given}
         if "durability" not in given:
             self.fields["durability"] = "fsync" if given.get("durable") else "disk"
         self.fields["durable"] = self.fields["durability"] == "fsync"
@@ -73,19 +73,19 @@ class Config:
         return value
 
     def is_too_large(self, count: int, size: int) -> bool:
-        """Tell whether a write could not even stand alone, where nothing of it may go."""
+        """Return whether a write exceeds the caps by itself, where nothing of it may be dropped."""
         return self.is_rejecting and self.is_exceeded_by(count, size)
 
     def is_exceeded_by(self, count: int, size: int) -> bool:
-        """Tell whether a write is larger than the caps."""
+        """Return whether a write is larger than the caps."""
         return 0 < self.cap_records < count or 0 < self.cap_bytes < size
 
 
 class Content(NamedTuple):
-    """What a writer gives: data as JSON text, meta as an object, empty if there is none."""
+    """What a writer sends: data as JSON text, meta as an object, empty if there is none."""
 
     data: str
-    meta: Told
+    meta: Reply
     tag: str
     node: str
     delay: int = 0
@@ -95,9 +95,9 @@ class Content(NamedTuple):
         """Return how much of a cap it takes."""
         return len(self.data) + (len(compact(self.meta)) if self.meta else 0)
 
-    def shown(self, *, tags: bool, node: bool, meta: bool) -> Told:
+    def shown(self, *, tags: bool, node: bool, meta: bool) -> Reply:
         """Return how a reader sees it."""
-        told: Told = {"data": json.loads(self.data)}
+        told: Reply = {"data": json.loads(self.data)}
         if tags and self.tag:
             told["$tag"] = self.tag
         if node and self.node:
@@ -108,7 +108,7 @@ class Content(NamedTuple):
 
 
 class Row:
-    """A record of a log; `batch` is that in which it was written, 0 if no crash can take it."""
+    """A record of a log; `batch` is the one it was written in, 0 if no crash can lose it."""
 
     __slots__ = ("at", "batch", "content", "is_written", "seq", "size", "ts")
 
@@ -123,7 +123,7 @@ class Row:
 
 
 class Write(NamedTuple):
-    """What a write with a key came to; `time` is when it was made, or until when it counts."""
+    """The result of a write with a key; `time` is when it was made, or until when it is valid."""
 
     first: int
     last: int
@@ -132,9 +132,9 @@ class Write(NamedTuple):
 
 
 class Query:
-    """What a reader asks for."""
+    """The query of a reader."""
 
-    def __init__(self, fields: Told) -> None:
+    def __init__(self, fields: Reply) -> None:
         def number(key: str, otherwise: int) -> int:
             value = fields.get(key, otherwise)
             assert isinstance(value, int)
@@ -149,13 +149,13 @@ class Query:
 
 
 class Page(NamedTuple):
-    """What a reader should see: all records for it past its cursor, whether or not they fit."""
+    """What a reader should see: all its records past the cursor, whether or not they fit."""
 
-    wanted: list[tuple[int, Told, int]]
+    wanted: list[tuple[int, Reply, int]]
     after: int
     head: int
     earliest: int
-    tombstone: Told | None
+    tombstone: Reply | None
 
 
 class Job:
@@ -167,14 +167,14 @@ class Job:
         self.size = content.size()
         self.created = created
         self.due = created + content.delay
-        # Until a tick finds that it is due.
+        # Set until a tick finds that it is due.
         self.is_delayed = content.delay > 0
         self.batch = batch
         self.deliveries = 0
         self.holder = ""
         self.deadline = 0
         self.lease_id = ""
-        # When it was last let go of by a holder.
+        # When a holder last gave it back.
         self.freed = 0
 
     def __repr__(self) -> str:
@@ -183,9 +183,9 @@ class Job:
 
 
 class Router:
-    """A router and how far it has come."""
+    """A router and its cursor."""
 
-    def __init__(self, name: str, fields: Told) -> None:
+    def __init__(self, name: str, fields: Reply) -> None:
         self.name = name
         self.source = str(fields["source"])
         self.dest = str(fields["dest"])
@@ -198,7 +198,7 @@ class Router:
         self.retry = 0
 
     def takes(self, tag: str) -> bool:
-        """Tell whether a record with this tag is passed on."""
+        """Return whether a record with this tag is forwarded."""
         return self.match is None or has_tag(tag, str(self.match))
 
     def copy_of(self, row: Row) -> Content:
@@ -213,22 +213,22 @@ class Router:
 
 
 def has_tag(tag: str, match: str) -> bool:
-    """Tell whether a tag is one, or begins as asked for."""
+    """Return whether a tag equals the pattern, or begins as requested."""
     if match.endswith("*"):
         return tag != "" and tag.startswith(match[:-1])
     return tag != "" and tag == match
 
 
 class Ask:
-    """One request: what is asked of which topic or router."""
+    """One request to a topic or router."""
 
-    def __init__(self, verb: str, name: str, fields: Told) -> None:
+    def __init__(self, verb: str, name: str, fields: Reply) -> None:
         self.verb = verb
         self.name = name
         self.fields = fields
-        # Of one that waits: until when, and what it should be answered, once that is known.
+        # For a waiting request: until when, and its expected answer once that is known.
         self.until = 0
-        # How long it leases what it claims, as it was configured when it came.
+        # The lease time for what it claims, as configured when it came.
         self.lease = 0
         self.query = Query(fields) if verb == "diff" else None
         self.page: Page | None = None
@@ -238,7 +238,7 @@ class Ask:
         return f"{self.verb} {self.name} {compact(self.fields)}"[:300]
 
     def is_quick(self) -> bool:
-        """Tell whether it can be followed by another before its answer is looked at."""
+        """Return whether another may be sent before its answer is checked."""
         return "wait_ms" not in self.fields and not self.verb.startswith("drop")
 
     def number(self, key: str, otherwise: int) -> int:
@@ -275,7 +275,7 @@ class Ask:
         ]
 
     def request(self) -> bytes:
-        """Return the bytes of it."""
+        """Return its bytes."""
         method, path = _PATHS[self.verb]
         body = b""
         if method in {"POST", "PUT"}:

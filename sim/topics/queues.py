@@ -1,4 +1,4 @@
-"""A lease queue as it should be: jobs in a dict by seq, and the rules in the fewest words."""
+"""The model of a lease queue: jobs in a dict by seq, and the rules as short as possible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Queue:
         self.name = name
         self.config = config
         self.since = now
-        # Until when jobs may be late that stood behind one made before the clock was set back.
+        # Until when jobs behind one made before the clock was set back may be late.
         self.held_up = 0
         self.jobs: dict[int, Job] = {}
         self.next_seq = 1
@@ -33,17 +33,17 @@ class Queue:
 
     @property
     def head(self) -> int:
-        """The newest seq given."""
+        """Return the newest seq assigned."""
         return self.next_seq - 1
 
     @property
     def earliest(self) -> int:
-        """The first job there is, or the next there will be."""
+        """Return the seq of the first job, or of the next one if there is none."""
         return next(iter(self.jobs), self.next_seq)
 
     @property
     def bytes(self) -> int:
-        """What all jobs come to."""
+        """Return the size of all jobs."""
         return sum(job.size for job in self.jobs.values())
 
     def counts(self) -> tuple[int, int, int]:
@@ -53,27 +53,27 @@ class Queue:
         return len(self.jobs) - held - delayed, held, delayed
 
     def is_old(self, job: Job, now: int) -> bool:
-        """Tell whether a job outlived its time."""
+        """Return whether a job has expired."""
         return 0 < self.config.ttl <= now - job.created
 
     def forget_old(self, there: set[int], now: int) -> None:
-        """Let go of jobs that outlived their time, as far as the yard has."""
+        """Drop expired jobs, as far as the yard has."""
         for job in list(self.jobs.values()):
             if self.is_old(job, now) and not job.holder and job.seq not in there:
                 self.outlived(job)
 
     def outlived(self, job: Job) -> None:
-        """Let go of a job whose time is over."""
+        """Drop an expired job."""
         del self.jobs[job.seq]
         self.ttl_floor = max(self.ttl_floor, job.seq + 1)
 
     def late_job(self, now: int) -> Job | None:
-        """Return a job that should have gone by its age."""
+        """Return a job that should have expired."""
         ttl = self.config.ttl
         for job in self.jobs.values():
             if not self.is_old(job, now):
-                # Made before the clock was set back: it holds up those behind it, and once it has
-                # gone these are looked at within the time they may live.
+                # Made before the clock was set back: it blocks those behind it, and once it is
+                # gone these are checked within their time to live.
                 if job.created > now:
                     self.held_up = now + ttl
                 break
@@ -85,7 +85,7 @@ class Queue:
     # -- writing ---------------------------------------------------------------------------------
 
     def known(self, key: str, now: int) -> Write | None:
-        """Return the earlier write with a key that still counts."""
+        """Return the earlier write with a key that is still valid."""
         for name, write in list(self.writes.items()):
             if write.time > now:
                 break
@@ -94,7 +94,7 @@ class Queue:
         return known if known is not None and known.time > now else None
 
     def make_way(self, count: int, size: int) -> None:
-        """Let the oldest go where so many more are too many, but for those that run."""
+        """Drop the oldest jobs to make room for this many more, except those that run."""
         config = self.config
         too_many = len(self.jobs) + count - config.cap_records if config.cap_records else 0
         too_long = self.bytes + size - config.cap_bytes if config.cap_bytes else 0
@@ -139,12 +139,12 @@ class Queue:
     # -- leases ----------------------------------------------------------------------------------
 
     def ready(self) -> list[Job]:
-        """Return the jobs that may be claimed, in the order in which they are."""
+        """Return the jobs that may be claimed, in the order in which they are claimed."""
         jobs = [job for job in self.jobs.values() if not job.holder and not job.is_delayed]
         return sorted(jobs, key=lambda job: (-job.content.priority, job.seq))
 
     def held(self, ask: Ask, now: int) -> tuple[list[Job], list[int]]:
-        """Return the jobs that a node holds by the leases it names, and the seqs of others."""
+        """Return the jobs that a node holds by the leases it names, and the other seqs."""
         node = ask.text("node")
         names = ask.fields.get("lease_ids")
         found: list[Job] = []
@@ -160,25 +160,25 @@ class Queue:
         return found, skipped
 
     def free(self, job: Job, delay: int, now: int) -> None:
-        """End the lease of a job that comes back."""
+        """End the lease of a job that is given back."""
         job.holder = job.lease_id = ""
         job.due = now + delay
         job.is_delayed = delay > 0
         job.freed = now
 
     def end_leases(self, node: str, now: int) -> None:
-        """End the leases of a node whose time is over."""
+        """End the expired leases of a node."""
         for job in self.jobs.values():
             if job.holder == node and job.deadline <= now:
                 self.free(job, 0, now)
 
     def end_delays(self, now: int) -> None:
-        """End delays whose time is over."""
+        """End the delays that are over."""
         for job in self.jobs.values():
             if job.is_delayed and job.due <= now:
                 job.is_delayed = False
 
-    # -- looking ---------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------
 
     def read(self, query: Query, wall_offset: int) -> Page:
         """Return what a reader should see."""

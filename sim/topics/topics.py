@@ -1,8 +1,8 @@
-"""All topics of a yard as they should be: what one does to another, and what time does to all.
+"""The model of all topics of a yard: what one does to another, and what time does to all.
 
-Routers pass records on in the turn of the write, jobs that were delivered too often become records
-of a log. Where the yard may choose the moment, for what outlives its time, it is asked what it did,
-and told off where it took too long.
+Routers forward records in the turn of the write; jobs that were delivered too often become records
+of a log. Where the yard may choose the moment of an expiry, the model reads what it did,
+and raises a Violation if it took too long.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from sim.state import Violation
 from sim.topics.logs import Log
-from sim.topics.nouns import Config, Content, Job, Refusal, Router, Told, Write
+from sim.topics.nouns import Config, Content, Job, Refusal, Reply, Router, Write
 from sim.topics.queues import Queue
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Topics:
     def __init__(self, reach: Callable[[str], None]) -> None:
         self.reach = reach
         self.now = 0
-        # From the steady clock to the wall.
+        # The offset from the steady clock to the wall clock.
         self.wall_offset = 0
         # The batch that was open when the yard began to act.
         self.batch = 0
@@ -43,12 +43,12 @@ class Topics:
         self.yard: Yard
         # The batch with the end of each topic that was dropped in this boot.
         self.dropped: dict[str, int] = {}
-        # When each node that holds something is looked at next for leases that are over. That may
-        # be early: an end does not change it.
+        # When each node that holds jobs is next checked for expired leases. That may be early:
+        # ending a lease does not change it.
         self._rings: dict[str, int] = {}
         self.lease_ids: set[str] = set()
         self.incarnations: set[int] = set()
-        # A dead letter is written in the midst of a claim: nothing is passed on meanwhile.
+        # A dead letter is written in the middle of a claim: nothing is forwarded meanwhile.
         self._is_held = False
 
     def _queue(self, name: str) -> Queue:
@@ -76,7 +76,7 @@ class Topics:
         first = log.append(contents, key, self.now, self.now + self.wall_offset, self.batch)
         write = Write(first, log.head, self.now, self.batch if log.config.is_written else 0)
         self._pass_on(log)
-        # No more goes by its age, also where what made way held older records up.
+        # No more records expire, even if the removed ones blocked older records.
         log.trim_excess()
         self._tell(log)
         return write, False
@@ -89,7 +89,7 @@ class Topics:
         return Write(first, queue.head, self.now, self.batch), False
 
     def _tell(self, log: Log) -> None:
-        """Let those who wait for a log look again."""
+        """Let the readers that wait for a log read again."""
         for ask in list(log.waiting):
             assert ask.query is not None
             page = log.read(ask.query, self.now)
@@ -156,7 +156,7 @@ class Topics:
             self._append(self.logs[router.dest], contents, "")
 
     def _leads(self, source: str, dest: str) -> bool:
-        """Tell whether routers lead from one topic to another."""
+        """Return whether routers lead from one topic to another."""
         ways = {one.dest: one.source for one in self.routers.values()}
         topic: str | None = dest
         while topic is not None and topic != source:
@@ -166,7 +166,7 @@ class Topics:
     # -- taking, and dead letters ------------------------------------------------------------------
 
     def _take(self, queue: Queue, most: int) -> list[Job]:
-        """Return the jobs that a claim gets; on the way, old ones go and spent ones are letters."""
+        """Return the jobs that a claim gets; expired jobs are dropped, spent ones dead-lettered."""
         taken: list[Job] = []
         config = queue.config
         for job in queue.ready():
@@ -182,11 +182,11 @@ class Topics:
         return taken
 
     def _send_letter(self, queue: Queue, job: Job) -> None:
-        """Make a letter of a job that was delivered too often, or try again later."""
+        """Make a dead letter of a job that was delivered too often, or try again later."""
         name = queue.config.letters
         if name not in self.logs:
             self._open(name, Config({}))
-        marks: Told = {
+        marks: Reply = {
             FROM: queue.name,
             MARK + "deliveries": str(job.deliveries),
             MARK + "src_seq": str(job.seq),
@@ -218,7 +218,7 @@ class Topics:
     # -- time --------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Let everything happen that is due."""
+        """Apply everything that is due."""
         for log in self.logs.values():
             log.look(self.now)
         for queue in self.queues.values():
@@ -237,10 +237,10 @@ class Topics:
                     log.waiting.remove(ask)
 
     def _ring(self) -> None:
-        """Let leases end and routers try again, in order of time.
+        """End leases and let routers try again, in order of time.
 
-        After a pause much is due at once. A copy finds the jobs still leased whose holder comes
-        after it, and these do not make way for it.
+        After a pause much is due at once. For a copy, jobs whose holder comes after it are still
+        leased, and are not evicted for it.
         """
         due: list[tuple[int, bool, Callable[[], None]]] = [
             (router.retry, False, partial(self._try_again, router))
@@ -262,7 +262,7 @@ class Topics:
             router.retry = self.now + RETRY_MS
 
     def _end_leases(self, node: str) -> None:
-        """End all leases of a node that are over by now, and look at it again for the others."""
+        """End all expired leases of a node, and schedule the next check for the others."""
         for queue in self.queues.values():
             queue.end_leases(node, self.now)
         left = self._deadlines(node)
@@ -270,7 +270,7 @@ class Topics:
             self._rings[node] = min(left)
 
     def _ring_by(self, node: str, deadline: int) -> None:
-        """Look at a node no later than a lease ends that begins now or is changed."""
+        """Check a node no later than at the end of a lease that begins or changes now."""
         is_known = bool(self._deadlines(node))
         self._rings[node] = min(deadline, self._rings[node]) if is_known else deadline
 
@@ -279,16 +279,16 @@ class Topics:
         return [job.deadline for job in jobs if job.holder == node]
 
     def forget_old(self) -> None:
-        """Let go of jobs that outlived their time, as far as the yard has."""
+        """Drop expired jobs, as far as the yard has."""
         for queue in self.queues.values():
             if queue.config.ttl:
-                roster = self.yard.queues[queue.name].roster
-                assert roster is not None
-                there = {seq for seq in queue.jobs if roster.find(seq) is not None}
+                jobs_by_seq = self.yard.queues[queue.name].jobs_by_seq
+                assert jobs_by_seq is not None
+                there = {seq for seq in queue.jobs if jobs_by_seq.find(seq) is not None}
                 queue.forget_old(there, self.now)
 
     def check_late(self) -> None:
-        """See that what outlived its time went soon enough."""
+        """Check that expired data went soon enough."""
         for log in self.logs.values():
             if log.is_late(self.now):
                 raise Violation("ttl", f"{log.name} keeps {log.earliest}")
@@ -297,4 +297,4 @@ class Topics:
             if late is not None:
                 raise Violation("ttl", f"{queue.name} keeps {late}")
         if any(one.is_behind and one.retry <= self.now for one in self.routers.values()):
-            raise Violation("routers", "one that is behind does not try again")
+            raise Violation("routers", "a late router does not try again")

@@ -1,15 +1,15 @@
-"""What topics clients do in a run: which topics a seed has, how they are configured, and requests.
+"""The requests of topics clients in a run, and the topics of a seed and their configuration.
 
-Draws from a generator of its own, so that runs without topics clients mean what they always did.
-Some names are kept for one use where the order of things that fall due together could not be told:
-logs that routers lead from have no time to live, and where claims wait there are no dead letters.
+Draws from a separate generator, so that runs without topics clients keep their meaning.
+Some names have one use only, where the order of simultaneous events could not be determined:
+logs that are sources of routers have no time to live, queues with waiting claims no dead letters.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sim.topics.nouns import Ask, Told
+from sim.topics.nouns import Ask, Reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,14 +44,14 @@ _TAGS: Final = ("", "", "x", "x:1", "y")
 _MATCHES: Final = ("x", "x*", "y", "z")
 _LONG: Final = (3900, 4100, 9000)
 PREFIX: Final = "t."
-# Logs from which routers lead, other logs, and one that letters go to.
+# Logs that are sources of routers, other logs, and one for dead letters.
 SOURCES: Final = ("t.a", "t.b")
 SINKS: Final = ("t.c", "t.d")
 LETTERS: Final = "t.letters"
 # Claims wait at the first, the second has dead letters.
 PATIENT: Final = "t.q"
 DEADLY: Final = "t.p"
-# May be dropped and made again as the other kind.
+# May be dropped and created again as the other kind.
 EITHER: Final = "t.either"
 ROUTERS: Final = ("r1", "r2", "r3")
 
@@ -61,7 +61,7 @@ class TopicsSwarm:
 
     def __init__(self, rng: Random, *, has_memory: bool) -> None:
         pick = rng.choice
-        # Whether there is room for records that are nowhere else.
+        # Whether there is room for records that are only in memory.
         self.has_memory = has_memory
         self.clients_max = pick((1, 2, 4))
         self.nodes = pick((("a",), ("a", "b"), ("a", "b", "c")))
@@ -156,7 +156,7 @@ class TopicsAuthor:
         fields["config"] = self._config(name, "queue")
         return Ask("write", name, fields)
 
-    def _records(self, *, is_job: bool) -> Told:
+    def _records(self, *, is_job: bool) -> Reply:
         rng = self._rng
         swarm = self._swarm
         records = []
@@ -165,7 +165,7 @@ class TopicsAuthor:
             size = int(rng.random() * rng.random() * swarm.small_max)
             if rng.random() < swarm.long_odds:
                 size = rng.choice(_LONG)
-            one: Told = {"data": {"n": self._count, "p": "." * size}}
+            one: Reply = {"data": {"n": self._count, "p": "." * size}}
             tag = rng.choice(_TAGS)
             if tag:
                 one["tag"] = tag
@@ -177,7 +177,7 @@ class TopicsAuthor:
                 delay, priority = rng.choice(swarm.delays), rng.choice(swarm.priorities)
                 one |= {"delay_ms": delay, "priority": priority}
             records.append(one)
-        fields: Told = {"records": records}
+        fields: Reply = {"records": records}
         if rng.random() < swarm.key_odds:
             fields["idempotency_key"] = rng.choice(("k1", "k2", "k3"))
         return fields
@@ -190,13 +190,13 @@ class TopicsAuthor:
             kind = rng.choice(("queue", "log"))
         return Ask("put", name, self._config(name, kind))
 
-    def _config(self, name: str, kind: str) -> Told:
+    def _config(self, name: str, kind: str) -> Reply:
         rng = self._rng
         pick = rng.choice
         classes = ["disk", "disk", "fsync", "fsync", "memory"]
         if kind == "log" and self._swarm.has_memory:
             classes += ["ephemeral", "ephemeral"]
-        fields: Told = {"type": kind, "durability": pick(classes)}
+        fields: Reply = {"type": kind, "durability": pick(classes)}
         choices: list[tuple[str, object]] = [
             ("cap_records", pick((5, 12, 30))),
             ("cap_bytes", pick((200, 1500))),
@@ -227,7 +227,7 @@ class TopicsAuthor:
         after = rng.choice((0, head, max(0, head - 3), int(rng.random() * (head + 2)), head + 5))
         if is_patient:
             after = head
-        fields: Told = {"from_seq": after}
+        fields: Reply = {"from_seq": after}
         if rng.random() < 0.4:
             fields["limit"] = rng.choice((1, 3, 10))
         if rng.random() < 0.2:
@@ -244,7 +244,10 @@ class TopicsAuthor:
         rng = self._rng
         is_patient = verb == "wait-claim"
         name = PATIENT if is_patient else rng.choice((PATIENT, DEADLY, DEADLY, EITHER))
-        fields: Told = {"node": rng.choice(self._swarm.nodes), "max": rng.choice((1, 2, 8))}
+        fields: Reply = {
+            "node": rng.choice(self._swarm.nodes),
+            "max": rng.choice((1, 2, 8)),
+        }
         if rng.random() < 0.5:
             fields["lease_ms"] = rng.choice(self._swarm.leases)
         if is_patient:
@@ -257,7 +260,7 @@ class TopicsAuthor:
         queue = model.queues.get(name)
         node = rng.choice(self._swarm.nodes)
         seqs = [1] if queue is None else self._some_seqs(queue, node)
-        fields: Told = {"node": node, "seqs": seqs}
+        fields: Reply = {"node": node, "seqs": seqs}
         if queue is not None and rng.random() < 0.5:
             fields["lease_ids"] = [self._lease_id(queue, seq) for seq in seqs]
         if verb == "nack":
@@ -284,7 +287,7 @@ class TopicsAuthor:
         rng = self._rng
         name = self._any_name()
         topic = model.logs.get(name) or model.queues.get(name)
-        fields: Told = {}
+        fields: Reply = {}
         if rng.random() < 0.6:
             fields["match"] = rng.choice(_MATCHES)
         if not fields or rng.random() < 0.3:
@@ -300,12 +303,12 @@ class TopicsAuthor:
         dest = rng.choice((SOURCES[1], SINKS[0], PATIENT, DEADLY, SINKS[1]))
         if source == dest:
             dest = SINKS[0]
-        fields: Told = {"source": source, "dest": dest}
+        fields: Reply = {"source": source, "dest": dest}
         if rng.random() < 0.05:
             fields["source"] = "t.nobody"
             fields["dest"] = SINKS[0]
         if fields["source"] in model.queues:
-            # Routers that lead away from queues are left to other tests.
+            # Routers from queues are left to other tests.
             fields["source"] = "t.nobody"
         if rng.random() < 0.3:
             fields["filter"] = rng.choice(_MATCHES)

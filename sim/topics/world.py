@@ -1,8 +1,8 @@
-"""One run with topics clients over HTTP, beside clients of the other doors now and then.
+"""One run with topics clients over HTTP, next to clients of the other doors now and then.
 
-Disk, clock, faults and snapshots are those of runs with bunqueue clients. Every answer is held
-against the topics model; what a restart brings back is held against what the model was when the
-newest batch that came back was sealed.
+Disk, clock, faults and snapshots are those of runs with bunqueue clients. Every answer is compared
+with the topics model; what a restart brings back is compared with the model as it was when the
+newest recovered batch was sealed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ROOM_FOR_ALL: Final = 1 << 30
 
 
 class TopicsSnapshot(Snapshot):
-    """A yard at the moment a batch was sealed, and what the topics model was then."""
+    """A yard at the moment a batch was sealed, and the topics model of that moment."""
 
     def __init__(self, yard: Yard, bodies: dict[int, bytes], memory: Memory) -> None:
         super().__init__(yard, bodies)
@@ -53,7 +53,7 @@ class TopicsWorld(BunWorld):
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        # What a full disk refuses, and when, is left to other runs.
+        # What a full disk refuses, and when, is tested in other runs.
         self.swarm.faults.discard("full")
         self.bun.may_fill = False
         self.rng3 = Random(seed * 2_654_435_761 + 11)
@@ -67,20 +67,20 @@ class TopicsWorld(BunWorld):
         self._has_failed = False
         self._starts_count = 0
         self._makes_router = False
-        # The newest seq of each log that any client was told of, by its name and incarnation.
+        # The newest seq of each log that was disclosed to any client, by its name and incarnation.
         self._disclosed: dict[tuple[str, int], int] = {}
 
-    # -- lives of the server ---------------------------------------------------------------------
+    # -- starts and stops of the server ----------------------------------------------------------
 
     def run(self) -> None:
-        """Live through the whole run."""
+        """Run to the end."""
         self.start(0)
         for _ in range(self.swarm.steps_count):
             self._attempt(self._step)
         self._attempt(TopicsFinale(self).play)
 
     def stop(self) -> None:
-        """Stop in good order and start again: all must come back."""
+        """Stop cleanly and start again: everything must come back."""
         self._is_clean = True
         super().stop()
 
@@ -101,7 +101,7 @@ class TopicsWorld(BunWorld):
         for name, log in yard.logs.items():
             told = self._disclosed.get((name, int(log.incarnation)), 0)
             if int(log.next_seq) <= told:
-                raise Violation("seqs", f"{log.next_seq} comes next in {name}, {told} was seen")
+                raise Violation("seqs", f"{log.next_seq} is next in {name}, {told} was disclosed")
         self._check_queue_seqs(yard)
         adopt(self.topics, yard, self.now_ms())
         self.topics.dropped.clear()
@@ -109,14 +109,14 @@ class TopicsWorld(BunWorld):
         self._starts_count = 0
 
     def _check_queue_seqs(self, yard: Yard) -> None:
-        """See that no queue gives a seq again; one that was lost as a whole may."""
+        """Check that no queue assigns a seq twice; one that was lost as a whole may."""
         places: set[tuple[str, int]] = set()
         for name, queue in yard.queues.items():
             place = (name, -int(queue.number))
             places.add(place)
             told = self._disclosed.get(place, 0)
             if queue.config is not None and int(queue.next_seq) <= told:
-                raise Violation("seqs", f"{queue.next_seq} comes next in {name}, {told} was seen")
+                raise Violation("seqs", f"{queue.next_seq} is next in {name}, {told} was disclosed")
         for place in [one for one in self._disclosed if one[1] <= 0 and one not in places]:
             del self._disclosed[place]
 
@@ -142,11 +142,11 @@ class TopicsWorld(BunWorld):
 
     # -- the wire --------------------------------------------------------------------------------
 
-    def _talk(self) -> None:
+    def _converse(self) -> None:
         rng = self.rng3
         if rng.random() < self.topics_swarm.others_odds:
             self.reach("topics beside others")
-            super()._talk()
+            super()._converse()
             return
         lines = self.http_lines
         if not lines or (len(lines) < self.topics_swarm.clients_max and rng.random() < 0.2):
@@ -157,21 +157,21 @@ class TopicsWorld(BunWorld):
             return
         if not line.asked:
             asks = [self.author3.write(self.topics)]
-            # Who waits may be served between two requests.
+            # Waiting clients may be served between two requests.
             is_free = not any(queue.waiting for queue in self.topics.queues.values())
             while is_free and rng.random() < 0.2 and asks[-1].is_quick():
                 asks.append(self.author3.write(self.topics))
             self.request(line, asks)
 
     def open_http(self) -> HttpLine:
-        """Let one more client in."""
+        """Connect one more client."""
         self._connections_total += 1
         line = HttpLine(self.topics_boot, self._connections_total, self._reached_client)
         self.http_lines.append(line)
         return line
 
     def close_http(self, line: HttpLine) -> None:
-        """End a connection; what it claimed stays with its node."""
+        """Close a connection; what it claimed stays with its node."""
         self.reach("reset")
         self.note(f"{line.number} resets")
         self.http_lines.remove(line)
@@ -188,9 +188,9 @@ class TopicsWorld(BunWorld):
         super()._begin()
 
     def _let_routers_keep_up(self) -> None:
-        """Let work be long only where no router is: to the model, these copy at once.
+        """Make work long only where there is no router: in the model, routers copy at once.
 
-        A late one does not pass on what its source lets go of meanwhile.
+        A late one does not forward what its source drops meanwhile.
         """
         tasks = self.boot.yard.tasks
         if self.swarm.units_per_turn:
@@ -199,7 +199,7 @@ class TopicsWorld(BunWorld):
             tasks.first_units = FIRST_UNITS if is_routed else 1
 
     def request(self, line: HttpLine, asks: list[Ask]) -> None:
-        """Let requests arrive, in one piece or in two."""
+        """Deliver requests, in one piece or in two."""
         data = b"".join(ask.request() for ask in asks)
         for ask in asks:
             self.note(f"{line.number}< {ask!r}")
@@ -224,7 +224,7 @@ class TopicsWorld(BunWorld):
         super()._end(line, ask, also)
 
     def _hear(self, acting: HttpLine | None, first: Callable[[], None]) -> None:
-        """Compare what HTTP clients are told with what the model allows."""
+        """Compare the answers to HTTP clients with what the model allows."""
         while self.boot.finish_tasks(self.now_ms()) and acting is not None:
             acting.session.resume(self.now_ms())
         model = self.topics
@@ -233,7 +233,7 @@ class TopicsWorld(BunWorld):
         model.wall_offset = int(journal.wall_offset_ms)
         model.batch = self._opened
         first()
-        stirred = list(self.boot.stirred)
+        wake = list(self.boot.wake)
         if acting is not None:
             self._take_answers(acting)
             if acting.asked:
@@ -241,7 +241,7 @@ class TopicsWorld(BunWorld):
                 model.wait(ask, self.now_ms() + ask.number("wait_ms", 0))
         model.forget_old()
         for line in self.http_lines:
-            if line is not acting and line.ear in stirred:
+            if line is not acting and line.ear in wake:
                 line.session.resume(self.now_ms())
                 self._take_answers(line)
         for line in self.http_lines:
@@ -256,7 +256,7 @@ class TopicsWorld(BunWorld):
     def _answered(self, line: HttpLine, answer: Answer, data: bytes) -> None:
         self.note(f"{line.number}> {answer.status} {str(answer.body)[:200]}")
         if not line.asked:
-            raise Violation("reply", f"client {line.number}: nobody asked for {answer.body}")
+            raise Violation("reply", f"client {line.number}: unexpected answer {answer.body}")
         ask = line.asked.pop(0)
         batch = self.topics.answered(ask, answer)
         told: Disclosed | None = None
@@ -266,14 +266,14 @@ class TopicsWorld(BunWorld):
             told = (ask.name, int(log.incarnation), head)
         queue = self.boot.yard.queues.get(ask.name)
         if queue is not None and queue.config is not None and isinstance(head, int):
-            # Its number stands for it, below zero: a log has a stamp there.
+            # Identified by its number, negated: a log has a stamp there.
             told = (ask.name, -int(queue.number), head)
         topic = self.topics.logs.get(ask.name) or self.topics.queues.get(ask.name)
         is_synced = topic is not None and topic.config.fields["durability"] == "fsync"
         line.hand(data, Promise(batch, is_synced, told))
 
     def _reached_client(self, promise: Promise) -> None:
-        """See that what reaches a client rests on what is safe, and note what it tells."""
+        """Check that a delivered answer depends on safe batches, and note what it discloses."""
         self._delivered(promise.batch)
         if promise.is_synced and promise.batch > self.promises.synced:
             self.reach("synced though others are only written")
@@ -288,11 +288,11 @@ class TopicsWorld(BunWorld):
     # -- checks ----------------------------------------------------------------------------------
 
     def close_done(self) -> None:
-        """See that no session ended by itself: nobody gave it reason to."""
+        """Check that no session ended on its own: none had a reason to."""
         super().close_done()
         for line in self.http_lines:
             if line.session.is_finished:
-                raise Violation("reply", f"client {line.number} was cut off")
+                raise Violation("reply", f"client {line.number} was disconnected")
 
     def _jobs_count(self) -> int:
         count = sum(len(queue.jobs) for queue in self.topics.queues.values())
@@ -302,7 +302,7 @@ class TopicsWorld(BunWorld):
         check_books(self.boot.yard)
 
     def check_all(self) -> None:
-        """Recount everything there is to count."""
+        """Recount everything that can be counted."""
         check_topics(self.boot.yard, self.topics)
         super().check_all()
 
@@ -315,7 +315,7 @@ class TopicsFinale(BunFinale):
         self._topics = world
 
     def play(self) -> None:
-        """Let everything come to its end."""
+        """Bring everything to its end."""
         world = self._topics
         world.disk.heal()
         self._settle()
@@ -327,7 +327,7 @@ class TopicsFinale(BunFinale):
         for number in range(DRAIN_ROUNDS):
             world.pass_time(1000)
             if number == DRAIN_ROUNDS // 2:
-                # A letter may be larger than the log for it may ever be.
+                # A dead letter may be larger than its log may ever be.
                 for name in list(model.logs):
                     self._ask(last, "put", name, {"type": "log"})
             for name in list(model.queues):

@@ -1,7 +1,6 @@
-"""Jobyard: one durable job queue that existing clients can talk to unchanged.
+"""Jobyard: one durable job queue that existing clients can use unchanged.
 
-This file holds the version and nothing that costs time to import; the rooms below it are
-imported by name. It must not know any of them.
+Holds the version and nothing that is slow to import. Must not know the subpackages.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """Which parts of Jobyard are compiled, and which build of them is running.
 
-Holds the one list of compiled rooms; the package build reads it from this file, so it imports
-only the standard library and no other room. It judges by the files beside it, never by a mark
-written at build time: an extension module that is not there cannot be claimed.
+Holds the one list of compiled rooms. The package build reads it from this file, so it imports
+only the standard library and no other room. It checks the files next to it, never a marker written
+at build time: a missing extension module can never be reported as present.
 """
 
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 Kind = Literal["plain", "compiled", "mixed"]
 
-# Folders and files below the package. What is left out either cannot be compiled with profit
-# (start-up, configuration, commands) or is the thin edge that calls the operating system.
+# Folders and files below the package. Everything else either gains nothing from being compiled
+# (start-up, configuration, commands) or is the thin layer that calls the operating system.
 COMPILED: Final = (
     "model",
     "wire",
@@ -24,10 +24,10 @@ COMPILED: Final = (
     "server/turn.py",
 )
 
-# Compiled modules that no job passes through on its way: descriptions, tables that are made once,
-# commands of an operator. The C compiler spends half as long on them. What is not named here gets
-# all of its optimizations.
-COLD: Final = (
+# Compiled modules off the path of jobs: descriptions, tables that are built once, operator
+# commands. The C compiler spends half as long on them. All other modules get all of its
+# optimizations.
+RARELY_RUN: Final = (
     "model/timetable.py",
     "model/webhook_url.py",
     "protocols/beanstalk/statistics.py",
@@ -70,7 +70,7 @@ COLD: Final = (
 
 
 def compiled_sources(package: Path) -> list[Path]:
-    """Every source file of the compiled rooms that is there; packages' `__init__.py` excepted."""
+    """Return the existing source files of the compiled rooms, without `__init__.py` files."""
     found: list[Path] = []
     for name in COMPILED:
         path = package / name
@@ -82,7 +82,7 @@ def compiled_sources(package: Path) -> list[Path]:
 
 
 def kind(package: Path = Path(__file__).parent) -> Kind:
-    """Say how a copy of the package runs, by default this one; `mixed` means a broken build."""
+    """Return how a copy of the package runs, by default this one; `mixed` means a broken build."""
     sources = compiled_sources(package)
     twins = [source for source in sources if _has_extension(source)]
     if not twins:
@@ -91,5 +91,5 @@ def kind(package: Path = Path(__file__).parent) -> Kind:
 
 
 def _has_extension(source: Path) -> bool:
-    # Python prefers the extension module when both lie in one folder.
+    # Python prefers the extension module when both are in one folder.
     return any(source.with_name(source.stem + suffix).exists() for suffix in EXTENSION_SUFFIXES)

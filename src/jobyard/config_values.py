@@ -1,7 +1,7 @@
-"""How one value of a setting is read: words, sizes, switches, paths, files with secrets.
+"""Kinds of setting values: choices, sizes, switches, texts, paths, files with secrets.
 
-Each kind takes what stood in a flag, in the environment or in a file, and returns the value or
-raises ValueError with what would have been right. Knows no setting by name.
+Each kind parses a raw value from a flag, the environment or a file, and returns the value or raises
+ValueError with a hint at what is valid. Must not know any setting by name.
 """
 
 import difflib
@@ -15,7 +15,7 @@ KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
-# More than all secrets anybody would write down.
+# Far more than any list of secrets needs.
 SECRET_SIZE_MAX: Final = 1 << 20
 
 
@@ -27,11 +27,11 @@ class Choice:
 
     @property
     def metavar(self) -> str:
-        """How the help shows the value."""
+        """The value as shown in the help."""
         return "|".join(self.words)
 
     def read(self, value: object) -> str:
-        """The word, or ValueError with what would have been right."""
+        """Return the word; raise ValueError with the nearest valid one."""
         if isinstance(value, str) and value in self.words:
             return value
         hint = suggestion(value, self.words) if isinstance(value, str) else ""
@@ -40,19 +40,19 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A number of bytes within bounds."""
+    """A number of bytes, or of something else, within bounds."""
 
     least: int
     most: int
-    metavar: str = field(default="SIZE", init=False)
+    metavar: str = "SIZE"
 
     def read(self, value: object) -> int:
-        """The number of bytes, or ValueError."""
-        # A number from a file goes the same way as text: no sign, and True is not 1.
+        """Return the number, or raise ValueError."""
+        # A number from a file is parsed like text: no sign, and True is not 1.
         size = parse_size(str(value) if isinstance(value, int) else value)
         if not self.least <= size <= self.most:
             raise ValueError(
-                f"{quoted(value)} is out of bounds: {size_text(self.least)} to "
+                f"{quoted(value)} is out of range: {size_text(self.least)} to "
                 f"{size_text(self.most)}"
             )
         return size
@@ -65,7 +65,7 @@ class Switch:
     metavar: str = field(default="", init=False)
 
     def read(self, value: object) -> bool:
-        """The truth value, or ValueError."""
+        """Return the truth value, or raise ValueError."""
         if isinstance(value, bool):
             return value
         word = value.lower() if isinstance(value, str) else ""
@@ -83,9 +83,9 @@ class Words:
     metavar: str
 
     def read(self, value: object) -> str:
-        """The text, or ValueError."""
+        """Return the text, or raise ValueError."""
         if not isinstance(value, str) or not value:
-            raise ValueError(f"{quoted(value)} is not a text")
+            raise ValueError(f"{quoted(value)} is not a non-empty string")
         return value
 
 
@@ -96,7 +96,7 @@ class Folder:
     metavar: str = field(default="DIR", init=False)
 
     def read(self, value: object) -> Path:
-        """The path, or ValueError."""
+        """Return the path, or raise ValueError."""
         if not isinstance(value, str) or not value or "\0" in value:
             raise ValueError(f"{quoted(value)} is not a directory name")
         return Path(value)
@@ -104,16 +104,16 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class SecretFile:
-    """A file that holds the value of another setting, so that it shows in no list of processes."""
+    """A file with the value of another setting, to keep it out of process listings."""
 
     #: The setting whose value it holds.
     target: str
-    #: Whether each of its lines is one of several values.
+    #: Whether each line is a separate value.
     is_list: bool
     metavar: str = field(default="FILE", init=False)
 
     def read(self, value: object) -> str:
-        """What the file holds, or ValueError."""
+        """Return the contents of the file, or raise ValueError."""
         if not isinstance(value, str) or not value or "\0" in value:
             raise ValueError(f"{quoted(value)} is not a file name")
         try:
@@ -147,8 +147,8 @@ _UNITS: Final = {
 
 
 def parse_size(text: object) -> int:
-    """Read `65535`, `64KiB`, `10MB`: two letters are powers of 1000, three or one of 1024."""
-    # 18 digits and the largest unit stay printable and harmless; no size needs more.
+    """Parse `65535`, `64KiB`, `10MB`: units of two letters are powers of 1000, others of 1024."""
+    # No size needs more than 18 digits; int() and str() stay cheap.
     shape = r"([0-9]{1,18}) ?([A-Za-z]*)"
     match = re.fullmatch(shape, text) if isinstance(text, str) else None
     if match is None:
@@ -162,7 +162,7 @@ def parse_size(text: object) -> int:
 
 
 def size_text(size: int) -> str:
-    """The shortest exact spelling of a size."""
+    """Return the shortest exact notation of a size."""
     for unit, letters in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size and size % unit == 0:
             return f"{size // unit}{letters}"
@@ -173,14 +173,14 @@ _LEAD: Final = re.compile(r"--?|[A-Z]+_")
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean X?`, or nothing when no known word is near."""
-    # What all names of a kind begin with makes none of them nearer.
+    """Return `; did you mean X?`, or an empty text when no known word is similar."""
+    # A prefix that all names share must not make them similar.
     bare = {_LEAD.sub("", name): name for name in known}
     near = difflib.get_close_matches(_LEAD.sub("", word), list(bare), n=1)
     return f"; did you mean {bare[near[0]]}?" if near else ""
 
 
 def quoted(value: object) -> str:
-    """A value inside a complaint: on one line, harmless to a terminal, not endless."""
+    """Return a value for an error message: one line, safe for a terminal, at most 80 characters."""
     text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

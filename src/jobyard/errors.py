@@ -1,24 +1,24 @@
-"""Every way in which Jobyard says no, in three families.
+"""Every error that Jobyard raises on purpose, in three families.
 
-The peer is wrong: `Refused` and its kinds, answered in the words of the peer's own protocol.
-The disk is wrong: `StorageFull` (room may come back), `StorageFailed` (stop before any answer), and
-of the latter `ReadFailed`, which is damage at a place to whoever can do without what lies there.
-The data is wrong: `JournalDamaged`, a start that is refused with file and offset; `TextDamaged`,
-a read that fails while all others go on.
-When Jobyard itself is wrong an `assert` fails; asserts stay on in production.
+The peer is wrong: `Refused` and its subclasses, answered in the peer's own protocol.
+The disk is wrong: `StorageFull` (space may become free), `StorageFailed` (stop before any answer),
+and its subclass `ReadFailed`: damage at one place, for callers that can do without that data.
+The data is wrong: `JournalDamaged` (the start is refused, with file and offset) and `TextDamaged`
+(one read fails, all others still work).
+When Jobyard itself is wrong, an `assert` fails; asserts stay on in production.
 """
 
 
 class Refused(Exception):
-    """A verb that cannot be done as asked; nothing was changed."""
+    """The verb cannot be done as requested; nothing was changed."""
 
 
 class NotFound(Refused):
-    """There is no such job or queue, or not in a state the verb applies to."""
+    """The job or queue does not exist, or its state does not allow the verb."""
 
 
 class BodyDamaged(Refused):
-    """What the disk gives for the body of a job is not what was put, so it is not given out."""
+    """The body of a job that was read from disk is damaged, so it is not returned."""
 
 
 class NotHeld(Refused):
@@ -30,11 +30,11 @@ class YardFull(Refused):
 
 
 class ResultTooLarge(Refused):
-    """What a job came to is longer than is kept of any job."""
+    """The result of a job is longer than the limit for results."""
 
 
 class NameTaken(YardFull):
-    """The name is that of a log, where no job has room."""
+    """The name belongs to a log, which cannot hold jobs."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"{name} is a log and takes no jobs")
@@ -42,27 +42,27 @@ class NameTaken(YardFull):
 
 
 class Duplicate(Refused):
-    """There is a job with the id that was asked for."""
+    """A job with the requested id already exists."""
 
 
 class CostExceeds(Refused):
-    """The job costs more than the bucket of its lane can ever hold."""
+    """The job costs more than the token bucket of its ordering group can ever hold."""
 
 
 class IdExhausted(Refused):
-    """The next ids are all taken by jobs whose clients chose them."""
+    """The next ids are all taken by jobs with client-chosen ids."""
 
 
 class StorageFull(Exception):
-    """The disk has no room for a new file; files that exist keep the space they reserved."""
+    """The disk has no room for a new file; existing files keep the space they reserved."""
 
 
 class StorageFailed(Exception):
-    """A read, write or sync failed. What the page cache holds can no longer be believed."""
+    """A read, write or sync failed. The page cache can no longer be trusted."""
 
 
 class ReadFailed(StorageFailed):
-    """The disk cannot read what lies at one place; nothing was changed, and others can be read."""
+    """The disk cannot read one place; nothing was changed, and other places can be read."""
 
     def __init__(self, text: str, name: str, offset: int) -> None:
         super().__init__(text)
@@ -71,7 +71,7 @@ class ReadFailed(StorageFailed):
 
 
 class JournalDamaged(Exception):
-    """The journal cannot be read back whole and the damage is not a torn tail."""
+    """The journal cannot be read back whole, and the damage is not a torn tail."""
 
     def __init__(self, name: str, offset: int, why: str) -> None:
         super().__init__(f"{name} at offset {offset}: {why}")
@@ -85,7 +85,7 @@ class JournalNewer(JournalDamaged):
 
 
 class TextDamaged(Exception):
-    """Records of a log whose text on disk is not what was written. All others are as they were."""
+    """Records of a log whose text on disk is damaged. All other records are unaffected."""
 
     def __init__(self, first_seq: int, last_seq: int, where: str) -> None:
         what = f"record {first_seq} is"
@@ -97,7 +97,7 @@ class TextDamaged(Exception):
 
 
 class StartRefused(Exception):
-    """The server cannot start as asked; the text is the one line the user sees."""
+    """The server cannot start as configured; the text is the one line that the user sees."""
 
     def __init__(self, text: str, exit_code: int = 1) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""What the documents tell a reader to type, typed as it stands there, in order, on a new server."""
+"""The commands in the documents, run as written there, in order, on a new server."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def start(yard: HttpYard, folder: Path, command: str) -> subprocess.Popen[str]:
 
 
 def type_in(yard: HttpYard, folder: Path, command: str) -> str:
-    """Return what a command printed; of one that goes on for ever, the first line."""
+    """Return the output of a command; of an endless one, the first line."""
     with start(yard, folder, command) as shell:
         assert shell.stdout is not None
         if command.startswith("curl -N "):
@@ -70,7 +70,7 @@ def type_in(yard: HttpYard, folder: Path, command: str) -> str:
 
 
 def run_program(text: str) -> str:
-    """Return what a Python program printed, which must come to its end."""
+    """Return the output of a Python program, which must end."""
     done = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True
     )

@@ -66,7 +66,7 @@ class Assault:
         }
 
     def fire(self, command: dict[str, object]) -> None:
-        """Send a command, whatever comes of it, and see that somebody else is served."""
+        """Send a command, whatever the result, and check that another client is served."""
         self.count += 1
         self.client.session.receive(frame(command), self.others.now_ms)
         self.client.session.take_output()

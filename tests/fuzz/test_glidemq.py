@@ -39,7 +39,7 @@ class Assault:
         self.drawn.held.update(self.library.read(count=2))
 
     def fire(self, words: list[object]) -> None:
-        """Send a command, whatever comes of it, and see that somebody else is served."""
+        """Send a command, whatever the result, and check that another client is served."""
         self.count += 1
         session = self.client.session
         session.receive(encoded(words), self.site.now_ms)
@@ -62,7 +62,7 @@ class Assault:
         self.fire([*words, "1", "2"])
 
     def finish(self) -> None:
-        """See that the yard is whole, and stays so over a restart."""
+        """Check that the yard is consistent, also after a restart."""
         self.client.close()
         self.site.tick(2000)
         self.library.client.ask("INFO")

@@ -99,7 +99,7 @@ class Assault:
         }
 
     def fire(self, data: bytes) -> None:
-        """Send bytes, whatever comes of it, and see that somebody else is served."""
+        """Send bytes, whatever the result, and check that another client is served."""
         self.count += 1
         client = self.client
         client.session.receive(data, self.site.now_ms)
@@ -118,7 +118,7 @@ class Assault:
         self.client = self.site.connect()
 
     def finish(self) -> None:
-        """See that the yard is whole, and stays so over a restart."""
+        """Check that the yard is consistent, also after a restart."""
         self.reopen()
         self.site.tick(2000)
         for path in ("/v0/topics", "/dashboard", "/prometheus", "/v0/metrics", "/queues"):
@@ -237,7 +237,7 @@ def text_frame(content: bytes) -> bytes:
 
 
 def say(assault: Assault, path: str, messages: Iterator[bytes]) -> None:
-    """Say every message over a WebSocket."""
+    """Send every message over a WebSocket."""
     caller = open_socket(assault, path)
     for count, message in enumerate(messages):
         caller.session.receive(text_frame(message), assault.site.now_ms)

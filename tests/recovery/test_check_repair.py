@@ -1,4 +1,4 @@
-"""`check` and `repair` on real directories: what they report, keep, and let be served."""
+"""`check` and `repair` on real directories: what they report and keep, and that it starts."""
 
 import io
 from collections.abc import Iterator
@@ -113,7 +113,7 @@ def test_a_torn_tail_is_reported_and_is_no_damage(tmp_path: Path) -> None:
     code, text = checked(tmp_path)
     assert code == 0
     assert "6 jobs" in text
-    assert "bytes of a torn tail will be cut" in text
+    assert "bytes of a torn tail are cut" in text
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
@@ -224,8 +224,8 @@ def test_repair_of_a_missing_file_serves_the_rest(tmp_path: Path, which: int) ->
     code, text = repaired(tmp_path)
     assert code == 0, text
     assert "14 jobs can be served" in text
-    assert f"{path.name} is missing: what it held of batches " in text
-    assert ", up to 7 jobs put there\n" in text
+    assert f"{path.name} is missing: its part of batches " in text
+    assert ", at most 7 jobs\n" in text
     lost = range(which * 7 + 1, which * 7 + 8)
     assert serve(tmp_path) == {key: facts for key, facts in state.items() if key not in lost}
 
@@ -274,7 +274,7 @@ def test_repair_twice_keeps_both_damaged_files(tmp_path: Path) -> None:
 
 
 def test_after_a_repair_no_id_is_used_twice(tmp_path: Path) -> None:
-    """The ids of what was lost are known from the seal of the file, if not from its batches."""
+    """The ids of lost jobs are known from the seal of the file, if not from its batches."""
     state = fill(tmp_path)
     path = journals(tmp_path)[-1]
     storage = FileStorage(tmp_path)

@@ -1,8 +1,8 @@
-"""A server that answers before the sync, and clients who ask for more: no power cut costs them.
+"""A server that answers before the sync, and clients that require more: no power cut costs them.
 
-Whole sessions of three protocols over a disk in memory, committed as the server does it. At any
-moment the power goes; whatever was answered for a topic of class fsync, or for a job that asked to
-be durable, must be there after the next start.
+Whole sessions of three protocols over a disk in memory, committed as the server does it. The
+power fails at any moment; everything answered for a topic of class fsync, or for a job pushed as
+durable, must be there after the next start.
 """
 
 import json
@@ -29,7 +29,7 @@ STEPS = 400
 INTERVAL_MS = 10_000
 
 # What becomes of an answer once it has come.
-Told = Callable[[bytes], None]
+DashboardEvent = Callable[[bytes], None]
 
 
 class Line(Peer):
@@ -39,19 +39,19 @@ class Line(Peer):
         self._server = server
         self.session = entrance.enter(self)
         self._outbox = Outbox(server.gate, self)
-        self._told: Told | None = None
+        self._told: DashboardEvent | None = None
 
     def is_free(self) -> bool:
-        """Tell whether nothing is waited for."""
+        """Return whether nothing is pending."""
         return self._told is None
 
-    def say(self, data: bytes, told: Told) -> None:
-        """Send a request; `told` is called when its answer has left."""
+    def say(self, data: bytes, told: DashboardEvent) -> None:
+        """Send a request; `told` is called when its answer has been sent."""
         assert self._told is None
         self._told = told
         journal = self._server.bare.journal
         self.session.receive(data, self._server.now_ms)
-        self.session.await_synced(journal.take_raised())
+        self.session.await_synced(journal.take_sync_request())
         self.session.hand_output(self._outbox)
 
     def deliver(self, data: bytes) -> None:
@@ -101,7 +101,7 @@ def post(path: str, body: object) -> bytes:
 
 
 def answer_of(data: bytes) -> Any:
-    """Return what an HTTP answer says."""
+    """Return the body of an HTTP answer."""
     head, _, body = data.partition(b"\r\n\r\n")
     assert head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 201")), data
     return json.loads(body)
@@ -129,7 +129,7 @@ class Promises:
         return f"n{self.number}"
 
     def step(self, server: OsServer) -> None:
-        """Let one client ask for something."""
+        """Let one client send a request."""
         if self.rng.random() < 0.5:
             self._put_plain(server)
         else:
@@ -227,7 +227,7 @@ class Promises:
             server.bunqueue.say(frame(pack(command)), told)
 
     def check(self, server: OsServer) -> None:
-        """See that all of it is there."""
+        """Check that all of it is there."""
         bare = server.bare
         bare.check()
         yard = bare.yard

@@ -1,7 +1,7 @@
 """Compaction with a crash at every call it makes to the storage.
 
-Compaction changes nothing that anyone could know of. So whatever it had done when the process died
-or the power went, a start finds the same yard, and finishing it later leaves the same yard again.
+Compaction changes nothing that a client can see. So whatever it had done when the process died
+or the power failed, a start finds the same yard, and finishing it later leaves the same yard again.
 """
 
 from collections.abc import Callable
@@ -61,11 +61,11 @@ def test_a_crash_at_any_call_of_a_compaction_changes_nothing(
         again = open_on(after, now_ms)
         assert state_of(again) == wanted
         if number % 4 == 0:
-            _go_on(again, after, now_ms)
+            _proceed(again, after, now_ms)
 
 
-def _go_on(site: OpenYard, storage: MemoryStorage, now_ms: int) -> None:
-    """Delete some jobs, finish the compaction, and see that nobody comes back."""
+def _proceed(site: OpenYard, storage: MemoryStorage, now_ms: int) -> None:
+    """Delete some jobs, finish the compaction, and check that none comes back."""
     for job in site.yard.jobs.all()[::2]:
         remove(site.yard, job, now_ms)
     site.commit()
@@ -79,7 +79,7 @@ def _go_on(site: OpenYard, storage: MemoryStorage, now_ms: int) -> None:
 
 
 class Recorded:
-    """A run of clients beside a compaction, with what the yard was after each commit."""
+    """A run of clients during a compaction, with the state of the yard after each commit."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -110,7 +110,7 @@ class Recorded:
         self.now_ms.append(site.now_ms)
 
     def stop(self, calls: int) -> MemoryStorage:
-        """Run again up to a call of the storage; `commits` says how many were answered."""
+        """Run again up to a call of the storage; `commits` is how many were answered."""
         storage = MemoryStorage()
         storage.stop_at = calls
         try:

@@ -1,8 +1,8 @@
 """The journal cut at every byte of its last 64 KiB.
 
 A crash leaves the bytes up to some point and nothing behind it. Wherever that point is, a start
-must find exactly what the whole batches before it say: nothing less, since each was answered
-for, and nothing more.
+must find exactly what the complete batches before it state: nothing less, since each was
+acknowledged, and nothing more.
 """
 
 from random import Random

@@ -1,7 +1,7 @@
 """One bit of the journal flipped, anywhere.
 
-The outcome is the same yard, a start refused with file and offset, or a job whose body is known to
-be damaged; never a yard that differs without a word.
+The outcome is the same yard, a start refused with file and offset, or a job whose body is reported
+as damaged; never a yard that differs silently.
 """
 
 import io
@@ -37,7 +37,7 @@ class History:
         self.storage = MemoryStorage()
         for boot in range(3):
             site = self._boot(boot, seed)
-        # The last batch is the one whose loss nobody could notice; it holds nothing.
+        # The loss of the last batch could not be noticed; it holds nothing.
         site.journal.append_clean()
         site.commit()
         self.now_ms = site.now_ms
@@ -54,7 +54,7 @@ class History:
         for number in range(220):
             run.step()
             if number % 4 == 0:
-                # Some batches go to disk two at a time, as they do beside a compaction.
+                # Some batches go to disk two at a time, as they do during a compaction.
                 site.journal.seal_batch()
             if number % 4 > 1:
                 site.commit()
@@ -95,7 +95,7 @@ def damaged_jobs(state: Snapshot, wanted: Snapshot) -> list[int]:
 
 
 def judge(storage: MemoryStorage, history: History, name: str) -> str:
-    """Tell what comes of a journal with one flipped bit in one file."""
+    """Return the outcome for a journal with one flipped bit in one file."""
     try:
         state = snapshot(read_back(storage, history.now_ms))
     except JournalDamaged as damage:
@@ -139,10 +139,10 @@ def test_a_start_on_a_flipped_bit_serves_the_rest_and_buries_the_damaged(history
             continue
         served += 1
         recount(again.yard)
-        book = again.connect().book
+        lease_set = again.connect().lease_set
         for job_id in damaged_jobs(snapshot(again.yard), history.state):
             with pytest.raises(NotFound):
-                take_job(again.yard, job_id, book, TERMS, again.now_ms)
+                take_job(again.yard, job_id, lease_set, TERMS, again.now_ms)
             job = again.yard.jobs.get(job_id)
             assert job is not None
             assert job.state == DEAD
@@ -172,7 +172,7 @@ def test_a_refused_start_changes_nothing_and_is_refused_again(history: History) 
 
 
 def test_a_flip_in_the_batch_nobody_knows_to_be_durable_is_a_torn_tail() -> None:
-    """The last batch of an open journal cannot be told from one that a crash tore."""
+    """The last batch of an open journal cannot be distinguished from one that a crash tore."""
     storage = MemoryStorage()
     site = OpenYard(storage, segment_size=SEGMENT)
     site.put(b"known")
@@ -209,7 +209,7 @@ def test_damage_to_the_newest_batch_is_none_of_a_crash_once_the_server_was_idle(
         with pytest.raises(JournalDamaged) as refused:
             OpenYard(damaged, segment_size=SEGMENT)
         assert (refused.value.name, refused.value.offset) == (hot.name, begin)
-    # Nothing of it can be read: a repair goes on without it, and its id is not given again.
+    # Nothing of it can be read: a repair continues without it, and its id is not issued again.
     storage.write(hot.name, begin, bytes(int(hot.end) - begin))
     out = io.StringIO()
     assert repair_storage(storage, "data", site.now_ms, out), out.getvalue()
@@ -307,7 +307,7 @@ def test_no_segment_can_be_missing_unseen(history: History, which: str) -> None:
         storage.unlink(name)
         with pytest.raises(JournalDamaged) as damage:
             read_back(storage, history.now_ms)
-        if which != "last":  # of the last it may only be known that something is not there
+        if which != "last":  # for the last one it may only be known that something is missing
             assert damage.value.name == name
 
 

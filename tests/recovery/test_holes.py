@@ -1,4 +1,4 @@
-"""How much a repair says is lost with a segment that is missing or cut short."""
+"""How much a repair reports as lost with a segment that is missing or cut short."""
 
 import io
 import re
@@ -14,10 +14,10 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, snapshot
 
 TOLD = re.compile(
-    r"^(\d+\.journal) is (missing|cut short): (?:what|all) it held(?: of batch(?:es)? [\d to]+)? "
-    r"is lost(?:, up to (\d+) records)?"
-    r"(?:, up to (\d+) jobs? put there|, at most as many jobs"
-    r"|; how many jobs that was is not known)$",
+    r"^(\d+\.journal) is (missing|cut short): "
+    r"(?:all of its contents are|its part of batch(?:es)? [\d to]+ is) lost"
+    r"(?:, at most (\d+) records)?"
+    r"(?:, at most (\d+) jobs?| and as many jobs|; the number of lost jobs is unknown)$",
     re.MULTILINE,
 )
 
@@ -101,7 +101,7 @@ def test_new_bodies_that_went_with_a_whole_segment_are_told() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage, NOW_MS, segment_size=SEGMENT)
     jobs = [site.put(b"old body") for _ in range(3)]
-    # So much lives beside them that their segment stays.
+    # So much other data is live that their segment stays.
     kept = [site.put(b"k" * 1500) for _ in range(18)]
     site.commit()
     site.journal.close()
@@ -131,7 +131,7 @@ def test_new_bodies_that_went_with_a_whole_segment_are_told() -> None:
     back = BACK.search(text)
     assert older, text
     assert back, text
-    # What compaction let go of before leaves the same traces, but no more jobs than are there.
+    # What compaction removed before leaves the same traces, but no more jobs than exist.
     assert 3 <= int(older.group(1)) <= len(bodies)
     assert int(back.group(1)) <= len(bodies)
     found = TOLD.search(text)

@@ -1,4 +1,4 @@
-"""What one damaged place costs after a repair: only jobs that were hit, and all of it told."""
+"""The cost of one damaged place after a repair: only jobs that were hit, and all are reported."""
 
 import pytest
 

@@ -102,7 +102,9 @@ def test_the_order_of_burials_is_remembered_and_counts_do_not_grow(
         assert isinstance(again.storage, MemoryStorage)
         storage = again.storage
         assert buried(again.queue()) == [3, 1, 2, 5]
-        assert [job.tally().buries for job in again.yard.jobs.all() if job.state == DEAD] == [1] * 4
+        assert [job.counters().buries for job in again.yard.jobs.all() if job.state == DEAD] == [
+            1
+        ] * 4
     peer = again.connect()
     peer.say(b"reserve-job 4\r\nbury 4 0\r\nkick 2\r\n")
     assert buried(again.queue()) == [2, 5, 4]
@@ -138,7 +140,7 @@ def test_leases_end_with_the_boot_and_deliveries_are_counted(
     client.say(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
     again = restart(site, storage)
     job = again.yard.jobs.all()[0]
-    assert (job.state, job.deliveries, job.tally().timeouts) == (READY, 1, 0)
+    assert (job.state, job.deliveries, job.counters().timeouts) == (READY, 1, 0)
     peer = again.connect()
     assert peer.say(b"touch 1\r\nrelease 1 0 0\r\nbury 1 0\r\n") == b"NOT_FOUND\r\n" * 3
     assert peer.say(b"reserve\r\n").startswith(b"RESERVED 1 ")

@@ -1,4 +1,4 @@
-"""A repair that loses what jobs refer to, that is interrupted, and that has no room."""
+"""Repairs that lose what jobs refer to, that are interrupted, and that have no room."""
 
 import io
 import re
@@ -89,7 +89,7 @@ def test_a_job_that_is_back_with_the_body_of_before_is_told(lost: str) -> None:
     site.journal.append_clean()
     site.journal.close()
     name, at = place_of(storage, b"second")
-    # The body reaches over some sectors; what describes the batch lies before the record.
+    # The body covers several sectors; the description of the batch is before the record.
     storage.spoil(name, at + 1024 if lost == "record" else at - MOVED_SIZE - 1)
     told = mended(storage)
     if lost == "record":
@@ -115,7 +115,7 @@ def test_jobs_whose_policy_is_lost_get_the_default_one(boot: int) -> None:
     text = mended(storage)
     assert "4 jobs of queue lost-" in text
     assert " have default options now: their own are lost\n" in text
-    assert "named lost-" in text
+    assert "renamed a queue to lost-" in text
     assert "32 jobs can be served" in text
     assert "journal" not in storage.names()
     site = started(storage)
@@ -152,11 +152,11 @@ def test_lost_options_are_told_by_queue_in_few_lines() -> None:
     assert told[0] == "2 jobs of queue queue17 have default options now: their own are lost"
     assert "1 job of queue queue1 has default options now: its own are lost" in told
     assert len(told) == 21
-    assert told[-1] == "and so have 10 jobs of 10 more queues"
+    assert told[-1] == "and so do 10 jobs of 10 more queues"
 
 
 def test_a_start_on_jobs_without_a_policy_is_refused_with_a_way_out() -> None:
-    """As a repair leaves it that is cut between the file and the stand-ins."""
+    """As left by a repair interrupted between the file and the replacement policies."""
     storage = two_families()
     name, at = place_of(storage, b"boot 1 job 0")
     storage.write(name, at, b"XXXX")
@@ -182,7 +182,7 @@ def test_a_lost_name_takes_no_name_that_is_in_use() -> None:
     name, at = place_of(storage, b"first of many")
     storage.write(name, at, b"XXXX")
     text = mended(storage)
-    assert "named lost-1-again: its old name is lost" in text
+    assert "renamed a queue to lost-1-again: its own name is lost" in text
     assert {job.queue.name for job in started(storage).yard.jobs.all()} == {
         "lost-1",
         "lost-1-again",
@@ -190,7 +190,7 @@ def test_a_lost_name_takes_no_name_that_is_in_use() -> None:
 
 
 class Riddle(MemoryStorage):
-    """A storage that makes every reader blame a file that is none."""
+    """A storage that makes every reader blame a file that does not exist."""
 
     def read(self, name: str, offset: int, size: int) -> bytes:
         raise JournalDamaged("journal", offset, f"nobody knows why, {name} and {size}")
@@ -324,8 +324,8 @@ def test_a_full_disk_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.Mon
     out = io.StringIO()
     assert repair(tmp_path, out) == EXIT_FAILED
     last = out.getvalue().splitlines()[-1]
-    assert last.startswith(f"not repaired: {tmp_path} has no room for ")
-    assert last.endswith("nothing is lost: make room and run repair again")
+    assert last.startswith(f"not repaired: no space in {tmp_path} for ")
+    assert last.endswith("nothing is lost: free some space and run repair again")
     found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     found.pop("lock", None)
     assert found == before

@@ -55,7 +55,7 @@ def place_of(storage: MemoryStorage, text: bytes) -> tuple[str, int]:
 
 
 def flip_name(storage: MemoryStorage) -> None:
-    """Flip two bits of the first name: it stands in the head, and once more in the settings."""
+    """Flip two bits of the first name: it is in the head, and again in the settings."""
     name, at = place_of(storage, NAME.encode())
     storage.flip(name, at, 0)
     storage.flip(name, at + 1, 0)
@@ -82,7 +82,7 @@ def test_records_outlive_the_name_of_their_log(damage: Callable[[MemoryStorage],
     recount(site.yard)
     [(name, log)] = site.yard.logs.items()
     assert name.startswith("lost-")
-    assert f"named {name}: the old name of this log is lost" in text
+    assert f"renamed a log to {name}: its own name is lost" in text
     assert f"it has {log.count} records" in text
     found = [data for _, _, _, _, data, _ in contents(site, log)]
     wanted = [{"n": number, "text": "x"} for number in range(RECORDS)]
@@ -99,7 +99,7 @@ def test_records_outlive_the_name_of_their_log(damage: Callable[[MemoryStorage],
     again = started(storage.killed())
     assert again.yard.logs[name].count == len(found) + 1
     assert again.yard.logs[NAME].count == 0
-    # Its end lasts, though no settings of it were ever asked for.
+    # Its end is durable, although its settings were never requested.
     drop_log(again.yard, again.yard.logs[name], again.now_ms)
     again.commit()
 
@@ -122,14 +122,14 @@ def test_settings_that_are_left_tell_the_name() -> None:
     site.commit()
     flip_name(storage)
     text = mended(storage)
-    assert "named lost-" in text
-    assert f"no log is left under the name {NAME}" in text
+    assert "renamed a log to lost-" in text
+    assert f"log {NAME} no longer exists" in text
 
 
 def test_a_log_whose_settings_are_lost_is_told() -> None:
     storage = audited()
     site = started(storage)
-    # A head further back tells the name.
+    # A head further back has the name.
     assert delete_below(site, site.yard.logs[NAME], 2) == 1
     site.commit()
     name, at = place_of(storage, b'"ttl_ms":86400000')
@@ -152,7 +152,7 @@ def test_a_stand_in_takes_no_name_that_is_in_use() -> None:
     site.commit()
     flip_name(storage)
     text = mended(storage)
-    assert "-again: the old name of this log is lost" in text
+    assert "-again: its own name is lost" in text
     assert len(started(storage).yard.logs) == 2
 
 
@@ -165,7 +165,7 @@ def test_routers_of_a_log_without_a_name_are_told() -> None:
     site.commit()
     flip_name(storage)
     text = mended(storage)
-    assert f"router onward stands still: there is no topic {NAME}\n" in text
+    assert f"router onward is stopped: topic {NAME} does not exist\n" in text
 
 
 def test_a_whole_journal_brings_no_deleted_log_back() -> None:

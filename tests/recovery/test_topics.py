@@ -1,8 +1,8 @@
-"""Any verbs, those of topics among them, then a restart: the same yard, and no seq given twice."""
+"""Any verbs, including those of topics, then a restart: the same yard, no seq assigned twice."""
 
 import pytest
 
-from jobyard.model.entry import WRITE
+from jobyard.model.entry import EntryKind
 from tests.recovery.test_verbs import compacted, open_on, restarted
 from tests.support.memory_storage import MemoryStorage
 from tests.support.random_topics import RandomTopics
@@ -14,11 +14,11 @@ STEPS = 500
 def facts(site: OpenYard) -> Snapshot:
     """Return what must survive; a log may leave out seqs that it had reserved."""
     found = snapshot(site.yard)
-    write = f"entry {WRITE} "
+    write = f"entry {EntryKind.WRITE} "
     kept = {key: value for key, value in found.items() if not str(key).startswith(("log ", write))}
     for name, queue in site.yard.queues.items():
-        if queue.config is not None and queue.stock is not None:
-            for key, one in queue.stock.writes.items():
+        if queue.config is not None and queue.topic_state is not None:
+            for key, one in queue.topic_state.writes.items():
                 if one.until_ms > site.now_ms:
                     kept[f"write {name} {key}"] = (int(one.first_seq), int(one.count))
     return kept

@@ -1,4 +1,4 @@
-"""Sectors that the disk cannot read: damage at a place, which costs what lies there and no more."""
+"""Sectors that the disk cannot read: damage in one place, which costs only what is stored there."""
 
 import errno
 import io
@@ -55,10 +55,10 @@ def test_every_unreadable_sector_refuses_the_start_with_its_offset_or_costs_bodi
         assert without_bodies(found) == without_bodies(history.state)
         lost = damaged_jobs(found, history.state)
         outcomes["bodies" if lost else "same"] += 1
-        book = site.connect().book
+        lease_set = site.connect().lease_set
         for job_id in lost:
             with pytest.raises(NotFound):
-                take_job(site.yard, job_id, book, TERMS, site.now_ms)
+                take_job(site.yard, job_id, lease_set, TERMS, site.now_ms)
             job = site.yard.jobs.get(job_id)
             assert job is not None
             assert job.state == DEAD
@@ -152,9 +152,7 @@ def test_real_files_are_checked_repaired_and_served_around_an_error(
     fail_reads(monkeypatch, tmp_path / name, at)
     out = io.StringIO()
     assert check(tmp_path, out) == EXIT_DAMAGED
-    assert out.getvalue() == (
-        f"damaged: {name} at offset {at}: the disk cannot read what lies there\n"
-    )
+    assert out.getvalue() == f"damaged: {name} at offset {at}: the disk cannot read this sector\n"
     assert repair(tmp_path, out) == 0, out.getvalue()
     storage = FileStorage(tmp_path)
     site = OpenYard(storage, NOW_MS, segment_size=SEGMENT, budget=0)
@@ -164,7 +162,7 @@ def test_real_files_are_checked_repaired_and_served_around_an_error(
 
 
 def fail_reads(monkeypatch: pytest.MonkeyPatch, path: Path, bad: int) -> None:
-    """Let every read of one sector of a file fail, under whatever name the file has."""
+    """Make every read of one sector of a file fail, whatever the name of the file is."""
     real = os.pread
     inode = path.stat().st_ino
 

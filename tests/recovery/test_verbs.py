@@ -1,7 +1,7 @@
-"""Any sequence of the engine's verbs, then a restart: the same yard, and the same books of bytes.
+"""Any sequence of the engine's verbs, then a restart: the same yard, and the same live bytes.
 
-Replay knows only records, so whatever a verb changed without one shows here as a difference; and
-what a verb recorded in the wrong segment shows once compaction has let that segment go.
+Replay sees only records, so a change that a verb made without one shows here as a difference; and
+what a verb recorded in the wrong segment shows once compaction has removed that segment.
 """
 
 import pytest
@@ -42,7 +42,7 @@ def reopened(site: OpenYard, storage: MemoryStorage) -> tuple[OpenYard, MemorySt
 
 
 def saved_bytes(site: OpenYard) -> dict[int, int]:
-    """Return live bytes without the names of empty queues, some of which only a rule recalls."""
+    """Return live bytes without the names of empty queues, some of which exist only by a rule."""
     live = live_bytes(site.yard)
     for queue in site.yard.queues.values():
         if queue.segment != 0 and queue.jobs_count() == 0:
@@ -51,7 +51,7 @@ def saved_bytes(site: OpenYard) -> dict[int, int]:
 
 
 def compacted(site: OpenYard) -> None:
-    """Compact to the end, which changes nothing that anyone could know of."""
+    """Compact to the end, which changes nothing that a client can see."""
     before = snapshot(site.yard)
     site.compact()
     recount(site.yard)

@@ -1,4 +1,4 @@
-"""What several test rooms share: transcripts, their players, server processes, sockets that end.
+"""Shared parts of the tests: transcripts, their players, server processes, sockets with timeouts.
 
-Nothing here knows what a test wants to prove; a wait without a deadline does not exist here.
+Nothing here knows what a test checks; every wait here has a deadline.
 """

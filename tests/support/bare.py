@@ -1,8 +1,8 @@
 """The stage without a socket: sessions over a yard in memory, on a clock that only `tick` moves.
 
-Sessions are called exactly as a connection would call them: bytes as they come, `resume` after a
-peer was stirred, `closed` once the session is finished and its output taken. Time moves from one
-due timer to the next, so that whatever should happen at a moment sees that moment.
+Sessions are called exactly as a connection would call them: bytes as they arrive, `resume` after a
+peer was woken, `closed` once the session is finished and its output taken. Time moves from one
+due timer to the next, so that each timer fires at its exact time.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.model.limits import JOB_SIZE_DEFAULT
-from jobyard.protocols.beanstalk.door import BeanstalkDoor, Facts
+from jobyard.protocols.beanstalk.door import BeanstalkDoor, BeanstalkFacts
 from jobyard.protocols.beanstalk.session import BeanstalkSession
 from jobyard.protocols.session import Peer
 from tests.support.play import Mismatch
@@ -22,12 +22,12 @@ START_MS: Final = 1_700_000_000_000
 BODY_BUDGET: Final = 1 << 30
 SEGMENT_SIZE: Final = 1 << 20
 
-# Larger sends are cut into pieces of this size: byte by byte they would only take time.
+# Larger sends are cut into pieces of this size: byte by byte they would take too long.
 PIECE_SIZE: Final = 997
 BYTEWISE_SIZE_MAX: Final = 4096
 
 
-class FixedFacts(Facts):
+class FixedFacts(BeanstalkFacts):
     """A machine that never changes."""
 
     def pid(self) -> int:
@@ -48,14 +48,14 @@ class FixedFacts(Facts):
 
 
 class Stirring(Peer):
-    """Remembers that its session has something to say or to go on with."""
+    """Notes that its session has output or can continue."""
 
-    def __init__(self, stirred: deque["BarePeer"], owner: "BarePeer") -> None:
-        self._stirred = stirred
+    def __init__(self, wake: deque["BarePeer"], owner: "BarePeer") -> None:
+        self._stirred = wake
         self._owner = owner
 
-    def stirred(self) -> None:
-        """Note it; the session is called back from outside, never from within."""
+    def wake(self) -> None:
+        """Queue the session for a later call; it is never called from within."""
         self._stirred.append(self._owner)
 
 
@@ -64,12 +64,12 @@ class BarePeer:
 
     def __init__(self, stage: "BareStage") -> None:
         self._stage = stage
-        self._session = BeanstalkSession(stage.door, Stirring(stage.stirred, self))
+        self._session = BeanstalkSession(stage.door, Stirring(stage.wake, self))
         self._unread = bytearray()
         self._is_open = True
 
     def send(self, data: bytes) -> None:
-        """Give bytes to the session, whole or in pieces."""
+        """Pass bytes to the session, whole or in pieces."""
         for piece in self._stage.cut(data):
             if self._is_open and not self._session.is_finished:
                 self._session.receive(piece, self._stage.now_ms)
@@ -77,7 +77,7 @@ class BarePeer:
                 self._stage.settle()
 
     def collect(self) -> None:
-        """Take the session's output; a session that is finished is closed after it."""
+        """Take the session's output; close the session if it is finished."""
         self._unread += self._session.take_output()
         while self._session.is_stalled:
             self._session.resume(self._stage.now_ms)
@@ -87,13 +87,13 @@ class BarePeer:
             self._session.closed(self._stage.now_ms)
 
     def resume(self) -> None:
-        """Let the session go on with what it held back."""
+        """Resume the session with the input it held back."""
         if self._is_open:
             self._session.resume(self._stage.now_ms)
             self.collect()
 
     def read_line(self) -> bytes:
-        """Take bytes up to and with the next CRLF."""
+        """Take bytes up to and including the next CRLF."""
         end = self._unread.find(b"\r\n")
         if end < 0:
             raise Mismatch(f"no answer; unread: {bytes(self._unread[:500])!r}")
@@ -106,7 +106,7 @@ class BarePeer:
         return self._take(size)
 
     def take_unread(self) -> bytes:
-        """Take everything said so far."""
+        """Take all output so far."""
         return self._take(len(self._unread))
 
     def _take(self, size: int) -> bytes:
@@ -115,27 +115,27 @@ class BarePeer:
         return data
 
     def await_end(self) -> bytes:
-        """See that the session is finished; return what it said before."""
+        """Check that the session is finished; return its last output."""
         if self._is_open:
             raise Mismatch(f"still open; unread: {bytes(self._unread)!r}")
         return self.take_unread()
 
     def shut_down(self) -> None:
-        """Tell the session that no more bytes will come."""
+        """End the input of the session."""
         if self._is_open:
             self._session.end_input(self._stage.now_ms)
             self.collect()
             self._stage.settle()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self._is_open:
             self._is_open = False
             self._session.closed(self._stage.now_ms)
             self._stage.settle()
 
     def reset(self) -> None:
-        """Leave; a session cannot tell how."""
+        """Close the connection; a session does not see a reset."""
         self.close()
 
 
@@ -146,7 +146,7 @@ class BareStage:
 
     def __init__(self, settings: dict[str, str], *, is_bytewise: bool) -> None:
         self.now_ms = START_MS
-        self.stirred: deque[BarePeer] = deque()
+        self.wake: deque[BarePeer] = deque()
         self._is_bytewise = is_bytewise
         journal = Journal(None, SEGMENT_SIZE, ids_ahead=False)
         self._yard = Yard(journal, Bodies(journal, BODY_BUDGET))
@@ -165,9 +165,9 @@ class BareStage:
         return BarePeer(self)
 
     def settle(self) -> None:
-        """Let every stirred session go on until none is left."""
-        while self.stirred:
-            self.stirred.popleft().resume()
+        """Resume woken sessions until none is left."""
+        while self.wake:
+            self.wake.popleft().resume()
 
     def tick(self, ms: int) -> None:
         """Move the clock from timer to timer up to `ms` later."""
@@ -182,5 +182,5 @@ class BareStage:
         self.settle()
 
     def drain(self) -> None:
-        """Take no more jobs."""
+        """Put the server into drain mode."""
         self.door.is_draining = True

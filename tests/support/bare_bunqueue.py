@@ -1,8 +1,8 @@
 """The bunqueue door without a socket: sessions over a yard in memory, on a clock tests move.
 
-`BareBunqueue` is the door of one boot, on a storage in memory if its records are to be read back by
-a next boot. Its clients speak in whole commands; an answer that comes later is fetched with `hear`.
-Time moves from one due timer to the next, so that what should happen at a moment sees that moment.
+`BareBunqueue` is the door of one boot, on a storage in memory if a next boot reads its records
+back. Its clients send whole commands; a later answer is fetched with `hear`.
+Time moves from one due timer to the next, so that each timer fires at its exact time.
 """
 
 from collections import deque
@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from jobyard.engine.jobs.tick import tick
 from jobyard.journal.storage import Storage
 from jobyard.model.job import Job
-from jobyard.protocols.bunqueue.door import BunqueueDoor, Surroundings
+from jobyard.protocols.bunqueue.door import BunqueueDoor, Environment
 from jobyard.protocols.bunqueue.entrance import BunqueueEntrance
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.session import Peer
@@ -19,14 +19,14 @@ from tests.support.bunqueue import frame, pack, unpack
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount
 
-# Values of an answer are what the test knows them to be.
+# Tests know the types of the values in an answer.
 Answer = dict[str, Any]
 
 EMPTY: Final[Answer] = {}
 
 
-class StillLife(Surroundings):
-    """A process that never changes, with a healthy disk; remembers what was posted."""
+class StillLife(Environment):
+    """A process that never changes, with a healthy disk; keeps webhook posts."""
 
     def __init__(self) -> None:
         self.posts: list[tuple[str, str, str, str, bytes]] = []
@@ -44,7 +44,7 @@ class StillLife(Surroundings):
         return 1.5
 
     def disk_error(self) -> str:
-        """Return what the test says is wrong, at first nothing."""
+        """Return the error that the test has set, if any."""
         return self.error
 
     def disk_error_since_ms(self) -> int:
@@ -56,7 +56,7 @@ class StillLife(Surroundings):
         self.forgotten.append(webhook_id)
 
     def take_outcomes(self) -> list[tuple[str, bool, int]]:
-        """Return what the test says became of posts, once."""
+        """Return the outcomes of posts that the test has set, once."""
         taken, self.outcomes = self.outcomes, []
         return taken
 
@@ -69,27 +69,27 @@ class Resumable(Protocol):
     """A connection without a socket."""
 
     def resume(self) -> None:
-        """Let the session go on."""
+        """Resume the session."""
 
 
 class Ears(Peer):
-    """Remembers that its session has something to say or to go on with."""
+    """Notes that its session has output or can continue."""
 
-    def __init__(self, stirred: deque[Resumable], owner: Resumable) -> None:
-        self._stirred = stirred
+    def __init__(self, wake: deque[Resumable], owner: Resumable) -> None:
+        self._woken = wake
         self._owner = owner
 
-    def stirred(self) -> None:
-        """Note it; the session is called back from outside, never from within."""
-        self._stirred.append(self._owner)
+    def wake(self) -> None:
+        """Queue the session for a later call; it is never called from within."""
+        self._woken.append(self._owner)
 
 
 class BareClient:
-    """One connection. What is answered to a command is found by its number."""
+    """One connection. The answer to a command is found by its number."""
 
     def __init__(self, site: "BareBunqueue") -> None:
         self._site = site
-        self.session = site.entrance.enter(Ears(site.stirred, self))
+        self.session = site.entrance.enter(Ears(site.wake, self))
         self._unread = b""
         self._asked = 0
         self._answers: dict[str, Answer] = {}
@@ -107,7 +107,7 @@ class BareClient:
         return number
 
     def collect(self) -> None:
-        """Take the session's output apart."""
+        """Parse the session's output."""
         self._unread += self.session.take_output()
         while len(self._unread) >= 4:
             end = 4 + int.from_bytes(self._unread[:4], "big")
@@ -120,7 +120,7 @@ class BareClient:
                 self.events.append(answer["event"])
 
     def resume(self) -> None:
-        """Let the session go on, as a connection does once it was stirred."""
+        """Resume the session, as a connection does once it was woken."""
         if self._is_open:
             self.session.resume(self._site.now_ms)
             self.collect()
@@ -136,13 +136,13 @@ class BareClient:
         return answer
 
     def ok(self, cmd: str, **fields: object) -> Answer:
-        """Ask for what must be granted; return what comes beside `ok`."""
+        """Send a request that must succeed; return the answer without `ok`."""
         answer = self.ask(cmd, **fields)
         assert answer.pop("ok") is True, f"{cmd} {fields}: {answer}"
         return answer
 
     def refused(self, cmd: str, **fields: object) -> str:
-        """Ask for what must be refused; return the reason."""
+        """Send a command that must be refused; return the reason."""
         answer = self.ask(cmd, **fields)
         assert answer.pop("ok") is False, f"{cmd} {fields}: {answer}"
         error = answer.pop("error")
@@ -186,7 +186,7 @@ class BareClient:
         return str(self.ok("GetState", id=job_id)["state"])
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._is_open = False
         self.session.closed(self._site.now_ms)
         self._site.settle()
@@ -211,8 +211,8 @@ class BareBunqueue:
         self.life = StillLife()
         self.door = BunqueueDoor(self.yard, self.life, now_ms)
         self.entrance = BunqueueEntrance(self.door)
-        self.stirred: deque[Resumable] = deque()
-        # Long work goes on only by `slice`.
+        self.wake: deque[Resumable] = deque()
+        # Long work continues only by `slice`.
         self.is_slow = False
 
     def connect(self) -> BareClient:
@@ -220,22 +220,22 @@ class BareBunqueue:
         return BareClient(self)
 
     def job(self, job_id: str) -> Job:
-        """Return a job that must be there, as the engine knows it."""
+        """Return a job of the engine, which must exist."""
         job = find_job(self.yard, job_id.encode())
         assert job is not None, f"no job {job_id}"
         return job
 
     def settle(self) -> None:
-        """Let every stirred session go on until none is left, and long work to its end."""
+        """Resume woken sessions until none is left, and run long work to its end."""
         is_left = True
         while is_left:
-            is_left = not self.is_slow and bool(self.yard.tasks.go_on(self.now_ms))
-            while self.stirred:
-                self.stirred.popleft().resume()
+            is_left = not self.is_slow and bool(self.yard.tasks.proceed(self.now_ms))
+            while self.wake:
+                self.wake.popleft().resume()
 
     def slice(self) -> bool:
-        """End a turn where long work goes on only when a test says so; True if work is left."""
-        is_left = bool(self.yard.tasks.go_on(self.now_ms))
+        """End a turn, with one slice of long work; return whether work is left."""
+        is_left = bool(self.yard.tasks.proceed(self.now_ms))
         self.settle()
         return is_left
 
@@ -250,11 +250,11 @@ class BareBunqueue:
             self.now_ms = max(self.now_ms, min(due_ms, until_ms))
 
     def check(self) -> None:
-        """Hold every index and counter against the jobs."""
+        """Check every index and counter against the jobs."""
         recount(self.yard)
 
     def reboot(self, ms: int = 0) -> "BareBunqueue":
-        """Return the next boot on what the disk holds after all was written, `ms` later."""
+        """Return the next boot `ms` later, on the disk after everything was written."""
         self.site.commit()
         assert isinstance(self.site.storage, MemoryStorage)
         return BareBunqueue(self.site.storage.killed(), self.now_ms + ms)

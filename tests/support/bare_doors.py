@@ -27,15 +27,15 @@ class BareDoors(BareTopics):
         return Library(self.glidemq, queue)
 
     def settle(self) -> None:
-        """Let every stirred session go on until none is left."""
+        """Resume woken sessions until none is left."""
         self.glidemq.now_ms = self.now_ms
         super().settle()
-        while self.glidemq.stirred:
+        while self.glidemq.wake:
             self.glidemq.settle()
             super().settle()
 
     def after_a_crash(self, ms: int = 0) -> "BareDoors":
-        """Lose power, and start once more on what the disk holds."""
+        """Cut the power, and start again on what the disk holds."""
         self.check()
         self.others.site.commit()
         assert isinstance(self.storage, MemoryStorage)

@@ -1,6 +1,6 @@
 """Flows as a bunqueue client puts them, on the door without a socket.
 
-Children stand in the queue `c`, parents in `q`; the parent of a flow is called `p`.
+Children are in the queue `c`, parents in `q`; the parent of a flow is called `p`.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def stage(*children: str, **options: bool) -> tuple[BareBunqueue, BareClient]:
 
 
 def again(site: BareBunqueue) -> tuple[BareBunqueue, BareClient]:
-    """Kill the site and start it anew."""
+    """Kill the site and start it again."""
     site.check()
     site = site.reboot()
     site.check()
@@ -56,7 +56,7 @@ def end_child(client: BareClient, result: object = None, error: str = "") -> str
 
 
 def values(client: BareClient, job_id: str = "p") -> Answer:
-    """Return what the children of a job came to."""
+    """Return the results of the children of a job."""
     found: Answer = client.ok("GetChildrenValues", id=job_id)["data"]["values"]
     return found
 
@@ -68,6 +68,6 @@ def failures(client: BareClient, job_id: str = "p") -> Answer:
 
 
 def late(parent: str, queue: str = "q", **fields: object) -> Answer:
-    """Return the fields of a PUSH that ties a child to a parent."""
+    """Return the fields of a PUSH that links a child to a parent."""
     data = {"__parentId": parent, "__parentQueue": queue}
     return {"queue": "c", "data": data, "parentId": parent, **fields}

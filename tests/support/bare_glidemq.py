@@ -1,7 +1,7 @@
 """The glide-mq door without a socket: sessions over a yard in memory, on a clock tests move.
 
-`BareGlidemq` is the door of one boot, on a storage in memory if its records are to be read back by
-a next boot. Answers are read by redis-py, errors come as its exceptions.
+`BareGlidemq` is the door of one boot, on a storage in memory if a next boot reads its records
+back. redis-py parses the answers; errors are its exceptions.
 """
 
 from collections import deque
@@ -10,7 +10,7 @@ from typing import Any, Final
 from jobyard.engine.jobs.tick import tick
 from jobyard.journal.storage import Storage
 from jobyard.model.secrets import digest_of
-from jobyard.protocols.glidemq.door import Facts, GlidemqDoor
+from jobyard.protocols.glidemq.door import GlidemqDoor, GlidemqFacts
 from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from tests.support.bare_bunqueue import Ears, Resumable
 from tests.support.memory_storage import MemoryStorage
@@ -20,7 +20,7 @@ from tests.support.yards import NOW_MS, OpenYard
 SEGMENT_SIZE: Final = 1 << 20
 
 
-class FixedFacts(Facts):
+class FixedFacts(GlidemqFacts):
     """A process that never changes."""
 
     def pid(self) -> int:
@@ -47,7 +47,7 @@ class BareClient:
 
     def __init__(self, site: "BareGlidemq") -> None:
         self._site = site
-        self.session = site.entrance.enter(Ears(site.stirred, self))
+        self.session = site.entrance.enter(Ears(site.wake, self))
         self.proto = 2
         self._out = b""
 
@@ -62,7 +62,7 @@ class BareClient:
         self._site.settle()
 
     def resume(self) -> None:
-        """Let the session go on."""
+        """Resume the session."""
         self.session.resume(self._site.now_ms)
         self._out += self.session.take_output()
 
@@ -83,7 +83,7 @@ class BareClient:
         return answers[0]
 
     def refused(self, *arguments: object) -> str:
-        """Ask for what must be refused; return the error as it was sent."""
+        """Send a command that must be refused; return the error as it was sent."""
         self.send(*arguments)
         raw = self.take_raw()
         assert raw.startswith(b"-"), f"{arguments}: {raw!r}"
@@ -91,13 +91,13 @@ class BareClient:
         return raw[1:-2].decode()
 
     def speak(self, proto: int) -> None:
-        """Change the version of the protocol."""
+        """Change the protocol version."""
         self.send("HELLO", proto)
         self.proto = proto
         self.hear()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self.session.closed(self._site.now_ms)
 
 
@@ -126,8 +126,8 @@ class BareGlidemq:
         self.door = GlidemqDoor(self.yard, FixedFacts(), now_ms)
         self.door.password = digest_of(password) if password else b""
         self.entrance = GlidemqEntrance(self.door)
-        self.stirred: deque[Resumable] = deque()
-        # Long work goes on only by `slice`.
+        self.wake: deque[Resumable] = deque()
+        # Long work continues only by `slice`.
         self.is_slow = False
 
     def connect(self) -> BareClient:
@@ -135,16 +135,16 @@ class BareGlidemq:
         return BareClient(self)
 
     def settle(self) -> None:
-        """Let every stirred session go on until none is left, and long work to its end."""
+        """Resume woken sessions until none is left, and run long work to its end."""
         is_left = True
         while is_left:
-            is_left = not self.is_slow and bool(self.yard.tasks.go_on(self.now_ms))
-            while self.stirred:
-                self.stirred.popleft().resume()
+            is_left = not self.is_slow and bool(self.yard.tasks.proceed(self.now_ms))
+            while self.wake:
+                self.wake.popleft().resume()
 
     def slice(self) -> bool:
-        """End a turn where long work goes on only when a test says so; True if work is left."""
-        is_left = bool(self.yard.tasks.go_on(self.now_ms))
+        """End a turn, with one slice of long work; return whether work is left."""
+        is_left = bool(self.yard.tasks.proceed(self.now_ms))
         self.settle()
         return is_left
 
@@ -159,7 +159,7 @@ class BareGlidemq:
             self.now_ms = max(self.now_ms, min(due_ms, until_ms))
 
     def reboot(self, ms: int = 0) -> "BareGlidemq":
-        """Return the next boot on what the disk holds after all was written, `ms` later."""
+        """Return the next boot `ms` later, on the disk after everything was written."""
         self.site.commit()
         assert isinstance(self.site.storage, MemoryStorage)
         return BareGlidemq(self.site.storage.killed(), self.now_ms + ms, window=self.window)

@@ -1,8 +1,8 @@
 """The HTTP port without a socket: requests in, answers out, over a yard in memory.
 
-`BareHttp` is the bunqueue door of one boot with the HTTP port beside it. A client sends whole
-requests and reads answers as they stand on the wire; one that comes later is fetched with `hear`.
-Bodies are read back as JSON where that is what they are.
+`BareHttp` is the bunqueue door of one boot together with the HTTP port. A client sends whole
+requests and reads answers as they are on the wire; a later one is fetched with `hear`.
+JSON bodies are parsed.
 """
 
 import json
@@ -29,12 +29,12 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body as a value."""
+        """Return the body as a value."""
         return json.loads(self.body)
 
     @property
     def error(self) -> str:
-        """Why it was refused."""
+        """Return the reason of a refusal."""
         said = self.json
         assert said["ok"] is False
         assert set(said) == {"ok", "error"}
@@ -46,7 +46,7 @@ class HttpClient:
 
     def __init__(self, site: "BareHttp") -> None:
         self._site = site
-        self.session = site.http_entrance.enter(Ears(site.stirred, self))
+        self.session = site.http_entrance.enter(Ears(site.wake, self))
         self.unread = b""
         self._is_open = True
 
@@ -57,17 +57,17 @@ class HttpClient:
         self._site.settle()
 
     def collect(self) -> None:
-        """Take what the session has said."""
+        """Take the session's output."""
         self.unread += self.session.take_output()
 
     def resume(self) -> None:
-        """Let the session go on, as a connection does once it was stirred."""
+        """Resume the session, as a connection does once it was woken."""
         if self._is_open:
             self.session.resume(self._site.now_ms)
             self.collect()
 
     def request(self, method: str, path: str, body: object = None, **headers: str) -> None:
-        """Send a request; a body that is no bytes is sent as JSON."""
+        """Send a request; a body other than bytes is sent as JSON."""
         content = b"" if body is None else body if isinstance(body, bytes) else _json(body)
         lines = [f"{method} {path} HTTP/1.1", "Host: yard", f"Content-Length: {len(content)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -93,7 +93,7 @@ class HttpClient:
         return reply
 
     def ok(self, method: str, path: str, body: object = None, **headers: str) -> Any:
-        """Ask for what must be granted; return what comes beside `ok`."""
+        """Send a request that must succeed; return the answer without `ok`."""
         reply = self.ask(method, path, body, **headers)
         said = reply.json
         assert reply.status == 200, f"{method} {path}: {reply.status} {said}"
@@ -101,7 +101,7 @@ class HttpClient:
         return said
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._is_open = False
         self.session.closed(self._site.now_ms)
         self._site.settle()
@@ -122,20 +122,20 @@ class EventSource(HttpClient):
         assert status == 200, head
 
     def text(self) -> str:
-        """Return what has come since the last time, as it stood in the chunks."""
+        """Return the text received since the last call, without the chunk framing."""
         self.collect()
         text, _is_over = dechunked(self.unread)
         self.unread = b""
         return text.decode()
 
     def blocks(self) -> list[dict[str, str]]:
-        """Return the fields of the blocks that have come; a comment has none."""
+        """Return the fields of the blocks received; a comment has none."""
         blocks = self.text().split("\n\n")
         assert blocks.pop() == ""
         return [_block(block) for block in blocks]
 
     def told(self, *names: str) -> list[Any]:
-        """Return the data of the events that have come, of those names alone if there are any."""
+        """Return the data of the events received, only of these names if any are given."""
         return [
             json.loads(block["data"])
             for block in self.blocks()
@@ -149,7 +149,7 @@ def _block(block: str) -> dict[str, str]:
 
 
 class WebSocket(HttpClient):
-    """The client's side of a WebSocket."""
+    """The client side of a WebSocket."""
 
     def __init__(self, site: "BareHttp", path: str = "/ws", **headers: str) -> None:
         super().__init__(site)
@@ -166,14 +166,14 @@ class WebSocket(HttpClient):
         self.send(ws_frame(1, value if isinstance(value, bytes) else _json(value)))
 
     def frames(self) -> list[tuple[int, bytes]]:
-        """Return the opcodes and contents of what has come since the last time."""
+        """Return the opcodes and contents of the frames received since the last call."""
         self.collect()
         frames = ws_frames(self.unread)
         self.unread = b""
         return frames
 
     def messages(self) -> list[Any]:
-        """Return the texts that have come, as values."""
+        """Return the received texts as values."""
         return [json.loads(content) for opcode, content in self.frames() if opcode == 1]
 
     def answer(self, cmd: str, **fields: object) -> Any:

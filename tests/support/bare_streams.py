@@ -1,6 +1,6 @@
-"""The topics API without a socket: a yard, its HTTP door, and as many connections as are wanted.
+"""The topics API without a socket: a yard, its HTTP door, and any number of connections.
 
-A `Line` is one connection. What it sends is served at once; what it hears is parsed: whole answers,
+A `Line` is one connection. Its input is served at once; its output is parsed: whole answers,
 or the events of a stream.
 """
 
@@ -15,14 +15,14 @@ from jobyard.protocols.http.routes import Routes
 from jobyard.protocols.session import Peer
 from jobyard.protocols.topics.api import TopicsArea
 from jobyard.protocols.topics.api_keys import read_keys
-from jobyard.protocols.topics.door import Lots, TopicsDoor
+from jobyard.protocols.topics.door import RandomSource, TopicsDoor
 from jobyard.protocols.topics.routes import install
 from tests.support.http_text import dechunked
 from tests.support.yards import OpenYard
 
 
-class CountedLots(Lots):
-    """Lots that can be told beforehand."""
+class CountedRandomSource(RandomSource):
+    """A predictable random source."""
 
     def __init__(self) -> None:
         self.drawn = 0
@@ -39,7 +39,7 @@ class Ear(Peer):
         self.stirs = 0
         self.unsent = 0
 
-    def stirred(self) -> None:
+    def wake(self) -> None:
         self.stirs += 1
 
     def unsent_size(self) -> int:
@@ -66,7 +66,7 @@ class Site:
         self.open = OpenYard(storage, window=window)
         self.yard = self.open.yard
         self.door = TopicsDoor(self.yard, self.open.now_ms)
-        self.door.lots = CountedLots()
+        self.door.random_source = CountedRandomSource()
         self.door.keys = read_keys(keys)
         routes = Routes(TopicsArea(self.door))
         install(routes, self.door)
@@ -80,7 +80,7 @@ class Site:
         return Line(self, key)
 
     def ask(self, method: str, path: str, body: object = None, key: str = "") -> tuple[int, Any]:
-        """Send one request on a connection of its own."""
+        """Send one request on a new connection."""
         return self.connect(key).ask(method, path, body)
 
     def write(self, topic: str, *data: object, **more: object) -> Any:
@@ -99,12 +99,12 @@ class Site:
         return found
 
     def commit(self) -> None:
-        """Bring everything to the disk, and tell those who wait for that."""
+        """Sync everything, and notify the readers that wait for it."""
         self.open.commit()
-        self.yard.onlookers.look(self.yard.journal.history.next_durable)
+        self.yard.watchers.look(self.yard.journal.history.next_durable)
 
     def pass_ms(self, ms: int) -> None:
-        """Let time pass, and ring what is due."""
+        """Let time pass, and fire the timers that are due."""
         self.open.now_ms += ms
         tick(self.yard, self.open.now_ms)
 
@@ -132,7 +132,7 @@ class Line:
         self.session.receive("\r\n".join([*lines, "", ""]).encode() + data, self._site.now_ms)
 
     def hear(self) -> bytes:
-        """End the turn, and return what came meanwhile."""
+        """End the turn, and return the bytes received."""
         if self.ear.stirs and not self.session.is_finished:
             self.ear.stirs = 0
             if not self.session.is_stalled or self.ear.unsent == 0:
@@ -142,8 +142,8 @@ class Line:
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         """Send one request; return status and answer."""
         self.send(method, path, body, **headers)
-        # Long work goes on to its end.
-        while self._site.yard.tasks.go_on(self._site.now_ms):
+        # Run long work to its end.
+        while self._site.yard.tasks.proceed(self._site.now_ms):
             pass
         head, _, content = self.hear().partition(b"\r\n\r\n")
         status = int(head.split(b" ")[1])
@@ -159,7 +159,7 @@ class Line:
         return self._events()
 
     def events(self) -> list[Event]:
-        """Return the events that came since."""
+        """Return the events received since the last call."""
         self._heard += self.hear()
         return self._events()
 

@@ -1,7 +1,7 @@
 """The HTTP port without a socket: sessions over a yard with all routes, on a clock tests move.
 
 `BareTopics` is the port of one boot; its callers send whole requests and read whole answers, or the
-events of a stream. The other doors of the same yard stand open too, so that jobs can cross over.
+events of a stream. The other doors of the same yard are open too, so that jobs can cross over.
 Time moves from one due timer to the next, for all doors at once.
 """
 
@@ -26,7 +26,7 @@ NOTHING: Final[dict[str, str]] = {}
 
 
 class Answer(NamedTuple):
-    """One answer, taken apart."""
+    """One parsed answer."""
 
     status: int
     headers: dict[str, str]
@@ -34,12 +34,12 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """What the body says."""
+        """Return the body as a value."""
         return json.loads(self.body)
 
     @property
     def code(self) -> str:
-        """The code of a refusal, which must be one in the words of the API."""
+        """Return the code of a refusal, which must have the form of the API."""
         said = self.json
         assert set(said) == {"error"}, said
         assert {"code", "message"} <= set(said["error"]) <= {"code", "message", "detail"}
@@ -48,12 +48,12 @@ class Answer(NamedTuple):
 
     @property
     def refusal(self) -> tuple[int, str]:
-        """Status and code of a refusal."""
+        """Return status and code of a refusal."""
         return self.status, self.code
 
 
 class Event(NamedTuple):
-    """One event of a stream; a comment has nothing but its text."""
+    """One event of a stream; a comment has only its text."""
 
     name: str
     id: str
@@ -61,7 +61,7 @@ class Event(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """What the data says."""
+        """Return the data as a value."""
         return json.loads(self.data)
 
 
@@ -71,16 +71,16 @@ class Caller:
     def __init__(self, site: "BareTopics", key: str = "") -> None:
         self._site = site
         self._key = key
-        self.session = site.entrance.enter(Ears(site.stirred, self))
+        self.session = site.entrance.enter(Ears(site.wake, self))
         self.is_open = True
         self.unread = b""
 
-    # -- asking --------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------
 
     def send(
         self, method: str, path: str, body: object = None, headers: Mapping[str, str] = NOTHING
     ) -> None:
-        """Send a request; a body that is no bytes is sent as JSON."""
+        """Send a request; a body other than bytes is sent as JSON."""
         lines = {"Host": "yard", **headers}
         if self._key:
             lines.setdefault("Authorization", f"Bearer {self._key}")
@@ -114,11 +114,11 @@ class Caller:
         return self.ask("POST", f"/v0/topics/{path}", body, headers)
 
     def ok(self, path: str, body: object, status: int = 200) -> Any:
-        """Post what must be granted; return what was answered, without how long it took."""
+        """Post a request that must succeed; return the answer without its duration."""
         return said(self.post(path, body), status)
 
     def put(self, name: str, **config: object) -> Any:
-        """Make a topic, or configure one; return what was answered."""
+        """Create or configure a topic; return the answer."""
         answer = self.ask("PUT", f"/v0/topics/{name}", config)
         assert answer.status in {200, 201}, answer
         return said(answer, answer.status)
@@ -141,10 +141,10 @@ class Caller:
         """Claim jobs."""
         return self.ok(f"{name}/claim", {"node": "w", **query})
 
-    # -- hearing -------------------------------------------------------------------------------
+    # -- answers -------------------------------------------------------------------------------
 
     def collect(self) -> None:
-        """Take the session's output; a session that is finished is closed after it."""
+        """Take the session's output; close the session if it is finished."""
         self.unread += self.session.take_output()
         while self.session.is_stalled:
             self.session.resume(self._site.now_ms)
@@ -153,7 +153,7 @@ class Caller:
             self.close()
 
     def resume(self) -> None:
-        """Let the session go on, as a connection does once it was stirred."""
+        """Resume the session, as a connection does once it was woken."""
         if self.is_open:
             self.session.resume(self._site.now_ms)
             self.collect()
@@ -175,7 +175,7 @@ class Caller:
         return head_of(head)
 
     def listen(self, path: str, headers: Mapping[str, str] = NOTHING) -> dict[str, str]:
-        """Open a stream that must be granted; return the head of the answer."""
+        """Open a stream, which must succeed; return the head of the answer."""
         self.send("GET", path, headers=headers)
         status, found = self._read_head()
         assert status == 200, self.unread
@@ -183,28 +183,28 @@ class Caller:
         return found
 
     def events(self) -> list[Event]:
-        """Return what a stream has said since; the end of it is an event without anything."""
+        """Return the events received since the last call; the end is an empty event."""
         text, ended = dechunked(self.unread)
         self.unread = b""
         found = [_event(one) for one in text.decode().split("\n\n") if one]
         return [*found, Event("", "", "")] if ended else found
 
     def jobs(self) -> list[Any]:
-        """Return the jobs that a stream has pushed since, which must be all it said."""
+        """Return the jobs pushed since the last call; nothing else may have been sent."""
         events = self.events()
         assert all(event.name == "job" for event in events), events
         return [event.json for event in events]
 
-    # -- leaving -------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------
 
     def shut_down(self) -> None:
-        """Send no more."""
+        """End the input."""
         self.session.end_input(self._site.now_ms)
         self.collect()
         self._site.settle()
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self.is_open:
             self.is_open = False
             self.session.closed(self._site.now_ms)
@@ -225,7 +225,7 @@ def _event(text: str) -> Event:
 
 
 def said(answer: Answer, status: int = 200) -> Any:
-    """Return what a granted call was answered, without how long it took."""
+    """Return the answer to a successful call, without its duration."""
     assert answer.status == status, answer
     assert answer.headers["content-type"] == "application/json"
     found = answer.json
@@ -254,17 +254,17 @@ class BareTopics:
         self.topics.keys = read_keys(keys)
         self.door = open_http(self.yard, self.others.door, self.topics, Stopwatch())
         self.entrance = HttpEntrance(self.door)
-        self.stirred = self.others.stirred
+        self.wake = self.others.wake
         self._caller: Caller | None = None
 
     @property
     def now_ms(self) -> int:
-        """The time at all doors."""
+        """Return the time at all doors."""
         return self.others.now_ms
 
     @property
     def api(self) -> Caller:
-        """A connection that is always there."""
+        """Return the shared connection."""
         if self._caller is None or not self._caller.is_open:
             self._caller = self.connect()
         return self._caller
@@ -283,7 +283,7 @@ class BareTopics:
         return self.others.site.connect()
 
     def settle(self) -> None:
-        """Let every stirred session go on until none is left."""
+        """Resume woken sessions until none is left."""
         self.others.settle()
 
     def tick(self, ms: int) -> None:
@@ -298,15 +298,15 @@ class BareTopics:
         self.others.site.now_ms = self.now_ms
 
     def timers(self) -> int:
-        """Return how many things wait for their time."""
+        """Return how many timers are set."""
         return len(self.yard.timers.items)
 
     def check(self) -> None:
-        """Hold every index and counter against the jobs."""
+        """Check every index and counter against the jobs."""
         recount(self.yard)
 
     def again(self, ms: int = 0) -> "BareTopics":
-        """Lose power, and start once more on what the disk holds."""
+        """Cut the power, and start again on what the disk holds."""
         self.check()
         self.others.site.commit()
         assert isinstance(self.storage, MemoryStorage)

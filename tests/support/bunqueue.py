@@ -1,9 +1,9 @@
 """A synchronous client of the bunqueue protocol, and servers for it.
 
-Frames are length-prefixed MessagePack. Every frame that comes is walked byte by byte: an
-answer that holds a 64-bit integer fails at once, because the clients people use cannot read
+Frames are length-prefixed MessagePack. Every received frame is scanned byte by byte: an
+answer that holds a 64-bit integer fails at once, because common clients cannot read
 one. Extension type 0 stands for JavaScript's `undefined` and is dropped on both sides. Answers
-are plain dictionaries whose values no type can promise, so they are `Any`.
+are plain dictionaries with values of any type, so they are `Any`.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ UNDEFINED: Final = msgspec.msgpack.Ext(0, b"\0")
 
 Answer = dict[str, Any]
 
-# Set to the host:port of the original, it takes the tests instead of Jobyard.
+# If set to the host:port of the original, the tests run against it instead of Jobyard.
 ORIGINAL: Final = os.environ.get("BUNQUEUE_ORIGINAL", "")
 
 _HEADER_SIZES: Final = {
@@ -53,7 +53,7 @@ class NoAnswer(AssertionError):
 
 
 def codes(payload: bytes) -> Iterator[int]:
-    """Walk one MessagePack value and yield the first byte of every value in it."""
+    """Scan one MessagePack value and yield the first byte of every value in it."""
     at, left = 0, 1
     while left:
         code = payload[at]
@@ -78,11 +78,11 @@ def codes(payload: bytes) -> Iterator[int]:
             left += code & 0x0F
         elif 0xA0 <= code <= 0xBF:
             at += code & 0x1F
-    assert at == len(payload), f"{len(payload) - at} bytes behind the value"
+    assert at == len(payload), f"{len(payload) - at} bytes after the value"
 
 
 def _narrow(value: object) -> object:
-    """Spell integers past 32 bits as floats, as every JavaScript client does."""
+    """Convert integers past 32 bits to floats, as every JavaScript client does."""
     if isinstance(value, dict):
         return {key: _narrow(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -112,7 +112,7 @@ def unpack(payload: bytes) -> object:
 
 
 def frame(payload: bytes) -> bytes:
-    """Put the length in front."""
+    """Prepend the length."""
     return struct.pack(">I", len(payload)) + payload
 
 
@@ -129,7 +129,7 @@ class Client:
         self._answers: list[Answer] = []
 
     def send_bytes(self, data: bytes) -> None:
-        """Give bytes to the kernel as they are."""
+        """Send raw bytes."""
         self._sock.sendall(data)
 
     def send_payload(self, payload: bytes) -> None:
@@ -146,7 +146,7 @@ class Client:
     def _read_more(self, deadline: float, what: str) -> None:
         left_s = deadline - time.monotonic()
         if self._has_ended or left_s <= 0 or not select.select([self._sock], [], [], left_s)[0]:
-            why = "the connection ended" if self._has_ended else "time is up"
+            why = "the connection ended" if self._has_ended else "timeout"
             raise NoAnswer(f"no {what}: {why}; unread: {bytes(self._unread[:200])!r}")
         try:
             data = self._sock.recv(1 << 20)
@@ -157,7 +157,7 @@ class Client:
         self._unread += data
 
     def receive_payload(self, within_s: float = REPLY_S, what: str = "frame") -> bytes:
-        """Take the payload of the next frame, whatever it is."""
+        """Take the payload of the next frame of any kind."""
         deadline = time.monotonic() + within_s
         while len(self._unread) < 4 or len(self._unread) < 4 + self._size():
             self._read_more(deadline, what)
@@ -198,13 +198,13 @@ class Client:
         return answer
 
     def ok(self, cmd: str, **fields: object) -> Answer:
-        """Ask for something that must be granted."""
+        """Send a command that must succeed."""
         answer = self.ask(cmd, **fields)
         assert answer.pop("ok") is True, f"{cmd} {fields}: {answer}"
         return answer
 
     def refused(self, cmd: str, **fields: object) -> str:
-        """Ask for something that must be refused; return the reason given."""
+        """Send a command that must be refused; return the reason."""
         answer = self.ask(cmd, **fields)
         assert answer["ok"] is False, f"{cmd} {fields} was granted: {answer}"
         assert set(answer) == {"ok", "error"}, answer
@@ -223,7 +223,7 @@ class Client:
             self._take_frame(deadline - time.monotonic(), f"event {kind}")
 
     def is_silent(self, for_s: float = SILENCE_S) -> bool:
-        """Say whether nothing comes for a while."""
+        """Return whether nothing arrives for a while."""
         return not self._unread and not select.select([self._sock], [], [], for_s)[0]
 
     def push(self, queue: str, data: object = None, **options: object) -> str:
@@ -246,7 +246,7 @@ class Client:
         return answer["job"]["id"], answer["token"]
 
     def is_empty(self, queue: str) -> bool:
-        """Say whether a pull finds nothing right now."""
+        """Return whether a pull finds nothing right now."""
         return self.ok("PULL", queue=queue)["job"] is None
 
     def state(self, job_id: str) -> str:
@@ -279,14 +279,14 @@ class Client:
         return job_id
 
     def send_without_waiting(self, data: bytes) -> None:
-        """Send as much as the kernel takes within a moment; a peer may have stopped reading."""
+        """Send as much as the kernel accepts at once; the peer may have stopped reading."""
         self._sock.settimeout(1.0)
         with contextlib.suppress(TimeoutError, ConnectionError):
             self._sock.sendall(data)
         self._sock.settimeout(REPLY_S)
 
     def drain_or_end(self, within_s: float) -> None:
-        """Read and drop until nothing more comes for a second, or the connection ends."""
+        """Read and discard until nothing arrives for a second, or the connection ends."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             if not select.select([self._sock], [], [], 1.0)[0]:
@@ -298,7 +298,7 @@ class Client:
                 return
 
     def receive_lenient(self) -> Answer:
-        """Take the next answer even when a text in it is not UTF-8."""
+        """Take the next answer even if a text in it is not UTF-8."""
         payload = self.receive_payload()
         try:
             answer = unpack(payload)
@@ -317,7 +317,7 @@ class Client:
         self._sock.close()
 
     def await_end(self, within_s: float = REPLY_S) -> None:
-        """See the server close the connection."""
+        """Wait until the server closes the connection."""
         deadline = time.monotonic() + within_s
         while not self._has_ended:
             self._read_more(deadline, "end of the connection")
@@ -334,7 +334,7 @@ class Client:
 
 
 class Yard:
-    """A Jobyard server with both doors or more, that can be killed and started again."""
+    """A Jobyard server with two or more doors that can be killed and started again."""
 
     def __init__(self, *flags: str, env: dict[str, str] | None = None) -> None:
         self._flags = flags
@@ -343,23 +343,23 @@ class Yard:
         self._clients: list[Client] = []
         self.bunqueue: tuple[str, int] = ("", 0)
         self.beanstalk: tuple[str, int] = ("", 0)
-        # Where a flag opened that door.
+        # Set if a flag opened that door.
         self.http: tuple[str, int] = ("", 0)
 
     @property
     def process(self) -> Process:
-        """The running process."""
-        assert self._process is not None, "no server runs"
+        """Return the running process."""
+        assert self._process is not None, "the server is not running"
         return self._process
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not closed."""
+        """Return whether it was started and not closed."""
         return self._process is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process has ended by itself."""
+        """Return whether the process has ended on its own."""
         return self._process is not None and self._process.child.poll() is not None
 
     def start(self) -> None:
@@ -394,7 +394,7 @@ class Yard:
         return self.connect()
 
     def close(self) -> None:
-        """End whatever runs, and every connection to it."""
+        """End the server, and every connection to it."""
         for client in self._clients:
             client.close()
         self._clients = []
@@ -405,7 +405,7 @@ class Yard:
 
 @contextlib.contextmanager
 def running(*flags: str, env: dict[str, str] | None = None) -> Iterator[Yard]:
-    """Lend a started server, and end it."""
+    """Start a server, yield it, and end it."""
     with contextlib.closing(Yard(*flags, env=env)) as yard:
         yard.start()
         yield yard
@@ -413,11 +413,11 @@ def running(*flags: str, env: dict[str, str] | None = None) -> Iterator[Yard]:
 
 @contextlib.contextmanager
 def durable(folder: Path, *flags: str, env: dict[str, str] | None = None) -> Iterator[Yard]:
-    """Lend a started server with a data directory."""
+    """Start a server with a data directory, yield it, and end it."""
     with running("--data", str(folder), *flags, env=env) as yard:
         yield yard
 
 
 def ours(reason: str) -> pytest.MarkDecorator:
-    """Leave a test out where the original does something else on purpose or by mistake."""
+    """Skip a test on the original, which differs on purpose or by a bug."""
     return pytest.mark.skipif(bool(ORIGINAL), reason=f"the original differs: {reason}")

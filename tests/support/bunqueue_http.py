@@ -1,7 +1,7 @@
 """Clients of bunqueue's HTTP API over real sockets: calls, event streams, WebSockets.
 
-Calls go through `http.client`, which is strict about what it reads. The WebSocket is written out
-here, frame by frame, and knows nothing of the server's own code.
+Calls go through `http.client`, which is strict in parsing. The WebSocket is implemented
+here, frame by frame, and uses none of the server's own code.
 """
 
 import base64
@@ -21,7 +21,7 @@ PING: Final = 9
 
 
 class Http:
-    """One connection that is kept; every call on it waits for its answer."""
+    """One persistent connection; every call on it waits for its answer."""
 
     def __init__(self, address: tuple[str, int], token: str = "") -> None:
         self._connection = http.client.HTTPConnection(*address, timeout=REPLY_S)
@@ -44,7 +44,7 @@ class Http:
         return status, json.loads(content)
 
     def ok(self, method: str, path: str, body: object = None) -> Any:
-        """Ask for what must be granted; return what comes beside `ok`."""
+        """Send a request that must succeed; return the answer without `ok`."""
         status, said = self.ask(method, path, body)
         assert status == 200, said
         assert said.pop("ok") is True, said
@@ -65,7 +65,7 @@ class Http:
 
 
 class Events:
-    """Blocks of an event stream as they come."""
+    """Blocks of an event stream as they arrive."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
@@ -141,7 +141,7 @@ class Socket:
         return json.loads(content)
 
     def answer(self, cmd: str, **fields: object) -> Any:
-        """Send a command; return its answer, and let events fall that come before it."""
+        """Send a command; return its answer, and drop events that come before it."""
         self.send({"cmd": cmd, **fields, "reqId": "mine"})
         while (said := self.receive()).get("reqId") != "mine":
             pass

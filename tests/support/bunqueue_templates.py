@@ -1,7 +1,7 @@
-"""A command of bunqueue of each name, with all its fields, as a client may well send it.
+"""A bunqueue command of each name, with all its fields, as a client could send it.
 
 A word with a dollar stands for something of the yard it is sent to: a job in that state, the token
-of one that runs, a worker. What is refused, if anything, is refused late, so that all is read.
+of one that runs, a worker. Refusals come as late as possible, so that every field is read.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ _RULES: Final[dict[str, object]] = {
     "group": {"concurrency": 1, "limit": {"max": 1, "duration": 1}, "affinity": True},
 }  # fmt: skip
 
-# What is sent where nothing hostile is: a command is refused later, the more of it is right.
+# Valid values for places without a hostile one: the more is valid, the later the refusal.
 TEMPLATES: Final[dict[str, dict[str, object]]] = {
     "PUSH": {**_Q, **_PUSH},
     "PUSHB": {**_Q, "jobs": [_PUSH]},

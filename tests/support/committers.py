@@ -1,11 +1,11 @@
-"""A committer over a disk in memory, with a worker that works when a test says so."""
+"""A committer over a disk in memory, with a worker that runs only when a test says so."""
 
 from collections import deque
 from collections.abc import Callable
 
 from jobyard.journal.outgoing import LONG_BATCH
 from jobyard.journal.reply_gate import Gate, Outbox, Sink
-from jobyard.server.committer import SYNC, Committer, Worker
+from jobyard.server.committer import SYNC, Committer, WorkerThread
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard
 
@@ -13,7 +13,7 @@ INTERVAL_MS = 50
 QUICK_S = 0.00001
 SLOW_S = 0.005
 LARGE = b"x" * (LONG_BATCH + 1)
-# Holds several of them.
+# Room for several batches.
 LARGE_SEGMENT = 16 * LONG_BATCH
 
 
@@ -38,8 +38,8 @@ class SlowStorage(MemoryStorage):
         return offset + 1 if offset < 2 else -1
 
 
-class HandWorker(Worker):
-    """A worker without a thread: tasks run when the test says so."""
+class HandWorker(WorkerThread):
+    """A worker without a thread: tests run its tasks."""
 
     def __init__(self) -> None:
         self.waiting: deque[Callable[[], Callable[[], None]]] = deque()
@@ -49,7 +49,7 @@ class HandWorker(Worker):
         self.waiting.append(task)
 
     def work(self) -> None:
-        """Run the first task, in what would be the thread."""
+        """Run the first task, as the thread would."""
         self._finished.append(self.waiting.popleft()())
 
     def collect(self) -> None:
@@ -57,7 +57,7 @@ class HandWorker(Worker):
             self._finished.popleft()()
 
     def work_all(self) -> None:
-        """Run tasks and what they leave for the loop until nothing is left."""
+        """Run tasks and their callbacks on the loop until nothing is left."""
         while self.waiting:
             self.work()
             self.collect()
@@ -68,7 +68,7 @@ class HandWorker(Worker):
 
 
 class Heard(Sink):
-    """Where answers arrive."""
+    """Receives the answers."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -95,7 +95,7 @@ class Desk:
         self.committer = Committer(
             self.site.yard,
             self.gate,
-            self.storage,  # type: ignore[arg-type]  # as much of a FileStorage as it uses
+            self.storage,  # type: ignore[arg-type]  # has the parts of FileStorage that are used
             self.worker,
             durability,
             INTERVAL_MS,
@@ -108,7 +108,7 @@ class Desk:
         self.storage.calls.clear()
 
     def make_spares(self) -> None:
-        """Have all spare files made, so that nothing but commits is left to do."""
+        """Create all spare files, so that only commits are left to do."""
         while True:
             self.committer.turn(NOW_MS)
             if not self.worker.waiting:
@@ -116,10 +116,10 @@ class Desk:
             self.worker.work_all()
 
     def say(self, data: bytes) -> None:
-        """Run a command and hand its answer to the gate, as a connection does."""
+        """Run a command and pass its answer to the gate, as a connection does."""
         self.client.session.receive(data, NOW_MS)
         session = self.client.session
-        session.await_synced(self.journal.take_raised())
+        session.await_synced(self.journal.take_sync_request())
         session.hand_output(self.outbox)
 
     def put(self, body: bytes = b"x") -> None:
@@ -136,13 +136,13 @@ class Desk:
         return self.journal.is_full
 
     def take_calls(self) -> list[str]:
-        """Return the kinds of what was done on the disk since."""
+        """Return the kinds of disk calls made since the last call."""
         calls = [call.split()[0] for call in self.storage.calls]
         self.storage.calls.clear()
         return calls
 
     def slow_down(self) -> None:
-        """Let the committer see a slow disk, so that it syncs in the thread."""
+        """Make the disk appear slow, so that the committer syncs in the thread."""
         self.storage.sync_s = SLOW_S
         self.put()
         self.committer.turn(NOW_MS)

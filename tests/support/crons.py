@@ -1,9 +1,9 @@
-"""Crons over a yard in memory: how tests make them, let time pass, and look at what came of it."""
+"""Crons over a yard in memory: how tests create them, let time pass, and check the result."""
 
-from jobyard.engine.jobs.put import Wish, intern
-from jobyard.engine.jobs.schedule import Counsel, Cron, find_cron, set_cron
+from jobyard.engine.jobs.put import NewJob, intern
+from jobyard.engine.jobs.schedule import Cron, ScheduleHooks, find_cron, set_cron
 from jobyard.engine.jobs.tick import tick
-from jobyard.model.details import Extra
+from jobyard.model.details import JobDetails
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import MSGPACK, Job
 from jobyard.model.policy import Policy
@@ -11,32 +11,32 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard
 
 
-class Advice(Counsel):
-    """Knows the workers it was told of, and one successor."""
+class Advice(ScheduleHooks):
+    """Has the workers a test sets, and one successor."""
 
     def __init__(self) -> None:
         self.queues: set[str] = set()
-        self.next: Wish | None = None
+        self.next: NewJob | None = None
 
     def has_worker(self, queue: str) -> bool:
         return queue in self.queues
 
-    def successor(self, job: Job, body: bytes, now_ms: int) -> Wish | None:
+    def successor(self, job: Job, body: bytes, now_ms: int) -> NewJob | None:
         del job, now_ms
         assert body == b"\x01"
         return self.next
 
 
-def wish_of(site: OpenYard, body: bytes = b"\x01", key: str = "") -> Wish:
-    wish = Wish(BUNQUEUE, MSGPACK, body)
+def wish_of(site: OpenYard, body: bytes = b"\x01", key: str = "") -> NewJob:
+    new_job = NewJob(BUNQUEUE, MSGPACK, body)
     policy = Policy(0)
     policy.name = "tick"
     policy.max_attempts = 5
-    wish.policy = intern(site.yard, policy)
+    new_job.policy = intern(site.yard, policy)
     if key:
-        wish.extra = Extra()
-        wish.extra.unique_key = key
-    return wish
+        new_job.details = JobDetails()
+        new_job.details.unique_key = key
+    return new_job
 
 
 def make(site: OpenYard, name: str = "c", *, schedule: str = "", every_ms: int = 0) -> Cron:

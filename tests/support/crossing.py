@@ -1,4 +1,4 @@
-"""One client of each door over one yard, without a socket, all at one queue."""
+"""One client of each door over one yard, without a socket, all using one queue."""
 
 import json
 from typing import Any, Final
@@ -22,9 +22,9 @@ class Bean:
         client.say(b"use %b\r\nwatch %b\r\nignore default\r\n" % ((tube.encode(),) * 2))
 
     def ask(self, line: str) -> str:
-        """Send a line; return what is answered at once, without its end."""
+        """Send a line; return the immediate answer without its line end."""
         answer = self.client.say(line.encode() + b"\r\n")
-        # Others may have been served by it.
+        # It may have served other clients.
         self._doors.settle()
         return answer.decode().removesuffix("\r\n")
 
@@ -35,19 +35,19 @@ class Bean:
         return int(number)
 
     def reserve(self) -> tuple[int, str]:
-        """Take a job that must be there; return its id and its body."""
+        """Take a job, which must exist; return its id and its body."""
         head, _, body = self.ask("reserve-with-timeout 0").partition("\r\n")
         assert head.startswith("RESERVED "), head
         return int(head.split()[1]), body
 
     def is_empty(self) -> bool:
-        """Tell whether there is nothing to take."""
+        """Return whether there is nothing to take."""
         answer = self.ask("reserve-with-timeout 0")
         assert answer == "TIMED_OUT" or answer.startswith("RESERVED"), answer
         return answer == "TIMED_OUT"
 
     def heard(self) -> str:
-        """Return what was answered since."""
+        """Return the answers since the last call."""
         return self.client.hear().decode().removesuffix("\r\n")
 
     def of_job(self, number: int, key: str) -> str:
@@ -60,7 +60,7 @@ class Bean:
 
 
 class Waiting:
-    """Somebody who waits for a job at one door, over a connection of its own."""
+    """A client that waits for a job at one door, on its own connection."""
 
     def __init__(self, doors: "Crossing", how: str) -> None:
         self.how = how
@@ -105,7 +105,7 @@ class Waiting:
         return jobs[0]["data"] if jobs else None
 
     def vanish(self) -> None:
-        """Be gone without a word."""
+        """Disconnect abruptly."""
         if self.how == "reserve":
             self._bean.client.leave()
         elif self.how == "PULL":
@@ -121,7 +121,7 @@ DOORS: Final = ("beanstalk", "bunqueue", "glide-mq", "topics")
 
 
 class Crossing(BareDoors):
-    """The doors of one boot, and who stands at each."""
+    """The doors of one boot, and a client of each."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class Crossing(BareDoors):
         window: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(storage, now_ms, window=window)
-        # Whoever is stirred goes on at once, by whatever door that came about.
-        self.glidemq.stirred = self.stirred
+        # A woken session continues at once, whichever door woke it.
+        self.glidemq.wake = self.wake
         self.bean = self.another_bean()
         self.bun = self.bunqueue()
         self.glide = self.library(QUEUE)
@@ -142,7 +142,7 @@ class Crossing(BareDoors):
         return Bean(self, self.beanstalk(), tube)
 
     def wait(self, how: str) -> Waiting:
-        """Let somebody wait at a queue that is there."""
+        """Make a client wait at an existing queue."""
         return Waiting(self, how)
 
     def put(self, door: str, data: int, delay_ms: int = 0) -> None:
@@ -171,11 +171,11 @@ class Crossing(BareDoors):
         return claimed[0]["data"] if claimed else None
 
     def make(self) -> None:
-        """Make the queue a topic, so that all doors know it."""
+        """Make the queue a topic, so that all doors have it."""
         self.api.put(QUEUE, type="queue")
 
     def reboot(self, ms: int = 0) -> "Crossing":
-        """Lose power, and start once more on what the disk holds."""
+        """Cut the power, and start again on what the disk holds."""
         self.check()
         self.others.site.commit()
         assert isinstance(self.storage, MemoryStorage)

@@ -1,8 +1,8 @@
-"""Clients of all four doors that do whatever comes to mind, drawn from a seed.
+"""Clients of all four doors that send random commands, drawn from a seed.
 
-After every verb each index is held against the jobs, and whoever waits must have nothing to take;
-now and then the doors must count the same, and a restart must bring back what was there. What a
-verb answers is not looked at: most are refused, and none may bring a session down.
+After every verb each index is compared with the jobs, and waiting clients must have nothing to
+take; now and then the doors must count the same, and a restart must bring back what was there. The
+answers are not checked: most are refusals, and none may end a session.
 """
 
 import random
@@ -14,7 +14,8 @@ from jobyard.engine.jobs.take import head_of
 from jobyard.engine.state.admission import stream_head
 from jobyard.engine.state.placement import reopen
 from jobyard.model.job import Job
-from jobyard.model.queue import Queue, Waiter
+from jobyard.model.queue import Queue
+from jobyard.model.waiter import Waiter
 from tests.support.crossing import QUEUE, WAITS, Crossing, Waiting
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import snapshot
@@ -46,7 +47,7 @@ class Crowd:
         self.told: list[str] = []
 
     def step(self) -> None:
-        """Let somebody do something, and look at what that came to."""
+        """Let a random client act, and check the result."""
         self._count += 1
         verbs = {**self._puts(), **self._runs(), **self._ends(), **self._moves(), **self._rest()}
         name = self._dice.choice(sorted(verbs))
@@ -56,7 +57,7 @@ class Crowd:
         for queue in list(self.doors.yard.queues.values()):
             self._see_all_served(queue)
 
-    # -- whom and what -------------------------------------------------------------------------
+    # -- random choices ------------------------------------------------------------------------
 
     def _job(self) -> Job | None:
         jobs = [job for job in self.doors.yard.jobs.all() if job.queue.name == QUEUE]
@@ -71,7 +72,7 @@ class Crowd:
         return str(self._dice.choice(jobs)["id"]) if jobs else "none"
 
     def _glide(self) -> tuple[str, str]:
-        """Return a job and its entry, as glide-mq has them."""
+        """Return a job id and its entry id, in the form of glide-mq."""
         job = self._job()
         return ("1", "1-1") if job is None else (id_of(job), entry_of(job))
 
@@ -82,7 +83,7 @@ class Crowd:
         chosen = self._dice.sample(options, self._dice.choice([0, 1, 2, 3]))
         return {name: self._dice.choice(values) for name, values in chosen}
 
-    # -- what they do --------------------------------------------------------------------------
+    # -- actions -------------------------------------------------------------------------------
 
     def _puts(self) -> dict[str, Verb]:
         doors, dice = self.doors, self._dice
@@ -193,7 +194,7 @@ class Crowd:
         self.doors = self.doors.reboot()
         assert snapshot(self.doors.yard) == before
 
-    # -- what must be --------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------
 
     def _see_counts(self) -> None:
         doors = self.doors
@@ -214,7 +215,7 @@ class Crowd:
         assert glide["waiting"] + glide["lists"] + staged == told["waiting"]
 
     def _see_all_served(self, queue: Queue) -> None:
-        """See that nobody waits for what may be taken."""
+        """Check that no client waits while a job may be taken."""
         now_ms = self.doors.now_ms
         if queue.rules is not None:
             reopen(self.doors.yard, queue, now_ms)

@@ -1,8 +1,8 @@
-"""One server with four doors, and a client of each that knows the same verbs.
+"""One server with four doors, and a client of each that has the same verbs.
 
-A job is put, taken, finished, failed, given up, revived and looked at with the same words at every
-door, so that a test can say "in by one, out by another". Each verb does what a worker of that
-protocol would send and nothing more; what differs between doors is shown, not evened out: ids,
+A job is put, taken, finished, failed, given up, revived and inspected with the same verbs at every
+door, so that a test can put at one door and take at another. Each verb sends what a worker of that
+protocol would send and nothing more; differences between doors are shown, not hidden: ids,
 states and payloads are those of the door.
 """
 
@@ -28,10 +28,10 @@ WORKERS: Final = "workers"
 
 @dataclass
 class Taken:
-    """A job in the hands of who took it, and how it was shown then.
+    """A taken job, as it was shown when it was taken.
 
-    `data` are bytes at doors that hand out bytes (B, G), a value at the others. `proof` is what
-    ends the lease beside the id: a token (N), an entry (G), a lease id (T).
+    `data` is bytes at doors that return bytes (B, G), a value at the others. `proof` ends the lease
+    together with the id: a token (N), an entry (G), a lease id (T).
     """
 
     queue: str
@@ -43,9 +43,9 @@ class Taken:
 
 @dataclass
 class Seen:
-    """A job as a door shows it to who asks; `state` is in the words of the door.
+    """A job as a door shows it; `state` is in the words of the door.
 
-    Where a door finds nothing the state is "NOT_FOUND" (B), "unknown" (N), "" (G, T).
+    If a door finds nothing the state is "NOT_FOUND" (B), "unknown" (N), "" (G, T).
     """
 
     state: str
@@ -56,7 +56,7 @@ class Door(ABC):
     """One connection of a client of one protocol."""
 
     letter: str
-    # Whether `give_up` is for the job one holds; otherwise it is for one that nobody holds.
+    # Whether `give_up` needs a job that the client holds; otherwise one that is not held.
     gives_up_held: bool = True
 
     @abstractmethod
@@ -73,46 +73,46 @@ class Door(ABC):
     ) -> str:
         """Put a job; return its id at this door.
 
-        Bytes go as they are, any other value in the door's way of writing values. `rank` is lower
-        first at every door. `attempts` and `backoff_ms` are for doors that know them.
+        Bytes are sent unchanged, any other value in the door's encoding. A lower `rank` is
+        first at every door. `attempts` and `backoff_ms` are for doors that have them.
         """
 
     @abstractmethod
     def take(self, queue: str, wait_s: int = WAIT_S) -> Taken | None:
-        """Take a job that is there, or comes within the time."""
+        """Take a job that exists, or comes within the time."""
 
     @abstractmethod
     def finish(self, taken: Taken, result: object = None) -> object:
-        """End a run well; the result is for doors that know one. Returns the answer."""
+        """Complete a run, with a result at doors that have results; return the answer."""
 
     @abstractmethod
     def fail(self, taken: Taken, delay_ms: int | None = None, error: str = "no") -> object:
-        """End a run badly; the delay is for doors that name one. Returns the answer."""
+        """Fail a run, with a delay at doors that accept one; return the answer."""
 
     @abstractmethod
     def give_up(self, queue: str, job_id: str) -> object:
-        """Let a job not be tried again. Returns the answer."""
+        """Stop a job from being retried; return the answer."""
 
     @abstractmethod
     def revive(self, queue: str, job_id: str) -> object:
-        """Bring a dead job back, or all where a door has no verb for one. Returns the answer."""
+        """Revive a dead job, or all if the door has no verb for one; return the answer."""
 
     @abstractmethod
     def inspect(self, queue: str, job_id: str) -> Seen:
-        """Look at a job."""
+        """Return a job as the door shows it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
     def must_take(self, queue: str, wait_s: int = WAIT_S) -> Taken:
-        """Take a job that must be there, or must come."""
+        """Take a job, which must exist or come."""
         taken = self.take(queue, wait_s)
         assert taken is not None, f"{self.letter} found no job in {queue}"
         return taken
 
     def is_empty(self, queue: str) -> bool:
-        """Tell whether there is nothing to take right now."""
+        """Return whether there is nothing to take right now."""
         return self.take(queue, 0) is None
 
 
@@ -188,7 +188,7 @@ class Beanstalk(Door):
         return self._seen(self.ask(f"stats-job {job_id}"))
 
     def counts(self, queue: str) -> dict[str, str]:
-        """Return what `stats-tube` says."""
+        """Return the values of `stats-tube`."""
         return self._seen(self.ask(f"stats-tube {queue}")).fields
 
     def close(self) -> None:
@@ -267,11 +267,11 @@ class Bunqueue(Door):
         return Seen(state, answer.get("job") or {})
 
     def result(self, job_id: str) -> Any:
-        """Return what a job came to."""
+        """Return the result of a job."""
         return self.client.ok("GetResult", id=job_id).get("result")
 
     def ids(self, queue: str) -> list[str]:
-        """Return the ids of all jobs of a queue, in whatever state."""
+        """Return the ids of all jobs of a queue, in any state."""
         return [str(job["id"]) for job in self.client.ok("GetJobs", queue=queue)["jobs"]]
 
     def counts(self, queue: str) -> dict[str, int]:
@@ -328,7 +328,7 @@ class Glide(Door):
         return str(made.decode())
 
     def take(self, queue: str, wait_s: int = WAIT_S, consumer: str = "w1") -> Taken | None:
-        """Take from the lists, then from the stream, as a worker does, after promoting."""
+        """Promote, then take from the lists, then from the stream, as a worker does."""
         self.call("promote", queue, ["scheduled", "stream", "events"], now())
         for job_id in self.call("popLists", queue, ["priority", "lifo"], 1):
             return self.begin(queue, job_id.decode(), "")
@@ -341,7 +341,7 @@ class Glide(Door):
         return self.begin(queue, fields[b"jobId"].decode(), entry.decode())
 
     def begin(self, queue: str, job_id: str, entry: str) -> Taken:
-        """Ask for the job one was given."""
+        """Start the job that was read."""
         parts = [f"job:{job_id}"] if not entry else [f"job:{job_id}", "stream"]
         more = [] if not entry else [entry, WORKERS, job_id]
         flat = self.call("moveToActive", queue, parts, now(), *more)
@@ -358,7 +358,7 @@ class Glide(Door):
     def fail(
         self, taken: Taken, delay_ms: int | None = None, error: str = "no", attempts: int = 0
     ) -> bytes:
-        """Fail with the attempts a worker names; those of the job where none are given."""
+        """Fail with the attempts a worker names; by default those of the job."""
         parts = ["stream", "failed", "scheduled", "events", f"job:{taken.id}", "metrics:failed"]
         most = attempts or int(taken.shown.get("maxAttempts", 0))
         given = (taken.id, taken.proof, error, now(), most, delay_ms or 0, WORKERS, 0, 0, 0)
@@ -404,19 +404,19 @@ class TopicsDoor(Door):
         self.node = node
 
     def ask(self, queue: str, action: str = "", body: object = None, method: str = "POST") -> Any:
-        """Ask for something of a topic that must be granted."""
+        """Send a request to a topic, which must succeed."""
         status, answer = self.client.ask(method, f"/v0/topics/{queue}{action}", body)
         assert status < 300, (status, answer)
         return answer
 
     def refused(self, queue: str, action: str = "", body: object = None) -> tuple[int, str]:
-        """Ask for something that must be refused; return status and code."""
+        """Send a request that must be refused; return status and code."""
         status, answer = self.client.ask("POST", f"/v0/topics/{queue}{action}", body)
         assert status >= 400, (status, answer)
         return status, answer["code"] if "code" in answer else answer["error"]["code"]
 
     def make(self, queue: str, **config: object) -> None:
-        """Make a queue, or configure one."""
+        """Create or configure a queue."""
         self.ask(queue, "", {"type": "queue", **config}, "PUT")
 
     def put(
@@ -430,7 +430,7 @@ class TopicsDoor(Door):
         backoff_ms: int = 0,  # noqa: ARG002  this door knows none
         **own: Any,
     ) -> str:
-        """Write one record; a topic that is not there is made a queue first. Bytes are JSON."""
+        """Write one record; create the topic as a queue if needed. Bytes are JSON."""
         if self.client.ask("GET", f"/v0/topics/{queue}")[0] == 404:
             self.make(queue)
         if rank is not None:
@@ -443,7 +443,7 @@ class TopicsDoor(Door):
         return str(answer["seqs"][0])
 
     def take(self, queue: str, wait_s: int = WAIT_S, **own: Any) -> Taken | None:
-        # A queue is a topic once it had a job; who comes earlier is told that there is none.
+        # A queue is a topic once it had a job; before that the door answers that there is none.
         body = {"node": self.node, "wait_ms": wait_s * 1000, **own}
         for job in self.ask(queue, "/claim", body)["claimed"]:
             return Taken(queue, str(job["$seq"]), job.get("data"), str(job["lease_id"]), job)
@@ -468,19 +468,19 @@ class TopicsDoor(Door):
         return self.ask(queue, "/redrive", {})
 
     def inspect(self, queue: str, job_id: str) -> Seen:
-        """Look for the job in what readers of the topic are shown; states are not told here."""
+        """Find the job among the records of the topic; this door shows no states."""
         for record in self.records(queue):
             if record["$seq"] == int(job_id):
                 return Seen("shown", record)
         return Seen("")
 
     def records(self, queue: str) -> list[dict[str, Any]]:
-        """Return all that readers of the topic are shown."""
+        """Return all records that readers of the topic see."""
         found: list[dict[str, Any]] = self.ask(queue, "/diff", {"from_seq": 0})["records"]
         return found
 
     def counts(self, queue: str) -> dict[str, int]:
-        """Return `count` and what is told of the queue."""
+        """Return `count` and the counts of the queue."""
         state = self.ask(queue, method="GET")
         return {"count": state["count"], **state["queue"]}
 
@@ -541,11 +541,11 @@ class FourDoors:
         return doors[letter]
 
     def queue(self) -> str:
-        """Return the name of a queue that no other test uses, which every door can spell."""
+        """Return a queue name that no other test uses and every door accepts."""
         return f"q{next(self._numbers)}"
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         for door in self._open:
             door.close()
         self.process.close()
@@ -557,7 +557,7 @@ def now() -> int:
 
 
 def number_of(uuid: str) -> str:
-    """Return the beanstalk id that a bunqueue id of a job holds."""
+    """Return the beanstalk id that a bunqueue job id contains."""
     bits = int(uuid.replace("-", ""), 16)
     low = bits & ((1 << 62) - 1)
     return str((bits >> 64 & 0xFFF) << 52 | low >> 10)
@@ -574,7 +574,7 @@ def _plain(argument: object) -> bytes | str:
 
 
 def _hash_of(answer: dict[bytes, bytes]) -> dict[str, Any]:
-    """Return a hash with texts, but for data, which may be any bytes."""
+    """Return a hash with text values, except data, which may be any bytes."""
     return {
         name.decode(): value if name == b"data" else value.decode()
         for name, value in answer.items()

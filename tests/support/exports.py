@@ -11,23 +11,23 @@ Notes = dict[str, str]
 
 
 class Export(NamedTuple):
-    """One answer, taken apart."""
+    """One parsed answer."""
 
     headers: dict[str, str]
     trailers: dict[str, str]
     schema: pa.Schema
-    # Of each batch but the last, which has none and tells the sum.
+    # Of each batch except the last, which has no rows and the totals.
     batches: list[tuple[list[Row], Notes]]
     end: Notes
 
     @property
     def rows(self) -> list[Row]:
-        """All rows."""
+        """Return all rows."""
         return [row for rows, _ in self.batches for row in rows]
 
     @property
     def seqs(self) -> list[int]:
-        """The seqs of all rows."""
+        """Return the seqs of all rows."""
         return [row["seq"] for row in self.rows]
 
 
@@ -38,7 +38,7 @@ def fields_of(lines: list[bytes]) -> dict[str, str]:
 
 
 def unchunked(data: bytes) -> tuple[bytes, dict[str, str], bytes] | None:
-    """Return a chunked body, its trailers and what follows; None if its end has not come."""
+    """Return a chunked body, its trailers and what follows; None if it is incomplete."""
     body = b""
     while True:
         size, line_end, rest = data.partition(b"\r\n")
@@ -54,14 +54,14 @@ def unchunked(data: bytes) -> tuple[bytes, dict[str, str], bytes] | None:
 
 
 def notes_of(metadata: pa.KeyValueMetadata | dict[bytes, bytes]) -> Notes:
-    """Return notes as texts, without what all of their names begin with."""
+    """Return notes as texts, without the common prefix of their names."""
     found = {name.decode(): value.decode() for name, value in dict(metadata).items()}
     assert all(name.startswith("topics.") for name in found)
     return {name.removeprefix("topics."): value for name, value in found.items()}
 
 
 def taken_apart(headers: dict[str, str], body: bytes, trailers: dict[str, str]) -> Export:
-    """Return what a whole stream says, which must be sound."""
+    """Parse a complete stream, which must be valid."""
     reader = pa.ipc.open_stream(body)
     batches: list[tuple[list[Row], Notes]] = []
     for found in reader.iter_batches_with_custom_metadata():
@@ -90,7 +90,7 @@ def taken_apart(headers: dict[str, str], body: bytes, trailers: dict[str, str]) 
 
 
 def begin(caller: Caller, path: str) -> dict[str, str]:
-    """Ask for an export that must be granted; return the head of the answer."""
+    """Request an export, which must succeed; return the head of the answer."""
     caller.send("GET", f"/v0/topics/{path}")
     head, _, caller.unread = caller.unread.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
@@ -102,16 +102,16 @@ def begin(caller: Caller, path: str) -> dict[str, str]:
 
 
 def hear(caller: Caller, headers: dict[str, str]) -> Export:
-    """Return an export that has come whole."""
+    """Return an export that has arrived completely."""
     found = unchunked(caller.unread)
-    assert found is not None, "the end is missing"
+    assert found is not None, "the stream is incomplete"
     body, trailers, caller.unread = found
     assert set(trailers) == {name.strip().lower() for name in headers["trailer"].split(",")}
     return taken_apart(headers, body, trailers)
 
 
 def exported(site: BareTopics, path: str, caller: Caller | None = None) -> Export:
-    """Ask for an export, and let it run to its end."""
+    """Request an export, and run it to its end."""
     caller = caller or site.api
     headers = begin(caller, path)
     site.tick(1000)

@@ -1,28 +1,28 @@
-"""A yard of parents and children, put as the engine knows them.
+"""A yard of parents and children, put through the engine.
 
-Every job has the name by which it was planned and stands in the queue of its first letter. `again`
-kills the yard and compares what a next boot finds.
+Every job has the name it was planned with and is in the queue of its first letter. `again`
+kills the yard and compares what the next boot finds.
 """
 
 from typing import Final
 
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
 from jobyard.engine.jobs.flow_put import Planned, prepared, put_flow
-from jobyard.engine.jobs.put import Wish, intern
+from jobyard.engine.jobs.put import NewJob, intern
 from jobyard.engine.jobs.take import take
-from jobyard.model.details import Extra
+from jobyard.model.details import JobDetails
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import MSGPACK, Job
+from jobyard.model.lease import Proof, Terms
 from jobyard.model.policy import CHILD_BLOCKS, Policy
-from jobyard.model.queue import TOKEN, Terms
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
-TERMS: Final = Terms(BUNQUEUE, TOKEN, 30_000, "me")
+TERMS: Final = Terms(BUNQUEUE, Proof.TOKEN, 30_000, "me")
 
 
 class Site(OpenYard):
-    """A yard with flows in it; every job has the name by which it was planned."""
+    """A yard with flows in it; every job has the name it was planned with."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Site(OpenYard):
         now_ms: int = NOW_MS,
     ) -> None:
         super().__init__(storage, now_ms, segment_size=segment_size)
-        self.lessee = self.connect().book
+        self.lessee = self.connect().lease_set
 
     def plan(
         self, name: str, failure: int = CHILD_BLOCKS, flags: int = 0, delay_ms: int = 0
@@ -41,19 +41,19 @@ class Site(OpenYard):
         policy.max_attempts = 1
         policy.child_failure = failure
         policy.flags = flags
-        wish = Wish(BUNQUEUE, MSGPACK, b"\x80")
-        wish.policy = intern(self.yard, policy)
-        wish.delay_ms = delay_ms
-        wish.extra = Extra()
-        wish.extra.custom_id = name
-        return Planned(name[0], name, wish)
+        new_job = NewJob(BUNQUEUE, MSGPACK, b"\x80")
+        new_job.policy = intern(self.yard, policy)
+        new_job.delay_ms = delay_ms
+        new_job.details = JobDetails()
+        new_job.details.custom_id = name
+        return Planned(name[0], name, new_job)
 
     def put_all(self, plan: list[Planned]) -> list[Job]:
         queues = [self.queue(one.queue) for one in plan]
         return put_flow(self.yard, prepared(self.yard, plan), queues, self.now_ms)
 
     def family(self, *children: Planned, parent: Planned | None = None) -> list[Job]:
-        """Put a parent, the last, behind its children."""
+        """Put a parent after its children."""
         plan = [*children, parent or self.plan("parent")]
         for each, child in enumerate(children):
             child.parent = len(children)
@@ -61,7 +61,7 @@ class Site(OpenYard):
         return self.put_all(plan)
 
     def chain(self, count: int, failure: int = CHILD_BLOCKS) -> list[Job]:
-        """Put jobs each of which is the parent of the one before."""
+        """Put jobs each of which is the parent of the previous one."""
         plan = [self.plan(f"q{n}", failure) for n in range(count)]
         for n in range(count - 1):
             plan[n].parent = n + 1
@@ -83,7 +83,7 @@ class Site(OpenYard):
         fail(self.yard, job, error, self.now_ms)
 
     def again(self) -> "Site":
-        """Return the yard that a kill would leave, which must be the same."""
+        """Return the yard that a kill would leave, which must be equal."""
         self.commit()
         recount(self.yard)
         assert isinstance(self.storage, MemoryStorage)
@@ -99,8 +99,8 @@ class Site(OpenYard):
 
 
 def states(parent: Job) -> list[int]:
-    return [int(member.state) for member in parent.more().members or ()]
+    return [int(member.state) for member in parent.ensure_details().members or ()]
 
 
 def values(parent: Job) -> list[bytes]:
-    return [member.value for member in parent.more().members or ()]
+    return [member.value for member in parent.ensure_details().members or ()]

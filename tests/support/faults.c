@@ -1,4 +1,4 @@
-/* A disk that fails when told to: loaded before libc, steered through a file shared with the test.
+/* A disk that fails on request: loaded before libc, controlled through a file shared with the test.
 
    The file is an array of 64-bit numbers, in the order of the enum below and of FIELDS in
    faults.py. Only calls of the process that loaded this are changed; the files are real.
@@ -33,9 +33,9 @@ enum {
     WRITE_FAILS_AT, /* the call of that number gives EIO, once */
     WRITE_SHORT_AT, /* the call of that number writes only half */
     IS_FULL,        /* no space can be reserved: ENOSPC */
-    HAS_FAILED,     /* an EIO was given */
+    HAS_FAILED,     /* an EIO was returned */
     SENDS_AFTER,    /* sends over TCP since then */
-    IS_IN_THREAD,   /* whether the call that failed was made beside the loop */
+    IS_IN_THREAD,   /* whether the call that failed was made outside the loop */
     FIELDS
 };
 
@@ -52,7 +52,7 @@ __attribute__((constructor)) static void open_shared(void) {
 
 static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 
-/* Count a call; say whether it is the one that must fail. */
+/* Count a call; return whether it is the one that must fail. */
 static int fails(int count, int at) {
     int64_t number = __atomic_add_fetch(&shared[count], 1, __ATOMIC_SEQ_CST);
     if (shared[at] != number) return 0;
@@ -69,8 +69,8 @@ static int is_journal(int fd) {
     return size > 8 && memcmp(path + size - 8, ".journal", 8) == 0;
 }
 
-/* Writes since the last good sync of their file, with the bytes they replaced; what does not fit
-   here is never lost. */
+/* Writes since the last good sync of their file, with the bytes they replaced; writes that do
+   not fit here are never lost. */
 static struct { int64_t number; ino_t file; off_t offset; ssize_t size; char *before; } unsynced[4096];
 static int unsynced_count;
 static int64_t last_number;
@@ -168,7 +168,7 @@ int posix_fallocate64(int fd, off_t offset, off_t size) {
     return reserve_with("posix_fallocate64", fd, offset, size);
 }
 
-/* Every loop sends in its own way; all of them are seen. */
+/* Each loop sends with another call; all of them are counted. */
 static void note_send(int fd) {
     struct sockaddr_storage name;
     socklen_t size = sizeof name;

@@ -1,8 +1,8 @@
-"""Bad days for a real server process: a disk that fails, fills up, slows down or loses its power.
+"""Faults for a real server process: a disk that fails, fills up, slows down or loses its power.
 
-Two means. A small C library loaded before libc makes chosen calls fail, for every user; it needs
-a C compiler. Mounts (a small tmpfs, an ext4 image whose power can be cut) are the real thing and
-need root. Where a means is missing the test that asks for it is skipped with the reason.
+There are two ways. A small C library loaded before libc makes chosen calls fail, for every user;
+it needs a C compiler. Mounts (a small tmpfs, an ext4 image whose power can be cut) are real and
+need root. A test is skipped with the reason if its way is not available.
 """
 
 import array
@@ -33,7 +33,7 @@ FIELDS: Final = (
     "is_in_thread",
 )
 
-# ext4: stop at once, writing out nothing more, not even the file system's own journal.
+# ext4: stop at once without writing anything more, not even the file system's own journal.
 FS_IOC_SHUTDOWN: Final = 0x8004587D
 NO_LOG_FLUSH: Final = 2
 
@@ -41,19 +41,19 @@ COMMAND_S: Final = 60.0
 
 
 class Unavailable(Exception):
-    """This machine or user cannot stage the fault; the text says why."""
+    """This machine or user cannot produce the fault; the text says why."""
 
 
 def build_library(folder: Path) -> Path:
     """Compile the library into `folder`."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise Unavailable("there is no C compiler")
+        raise Unavailable("no C compiler")
     library = folder / "faults.so"
     command = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"]
     built = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     if built.returncode != 0:
-        raise Unavailable(f"the compiler refuses faults.c: {built.stderr}")
+        raise Unavailable(f"faults.c does not compile: {built.stderr}")
     return library
 
 
@@ -77,20 +77,20 @@ class Faults:
         self._shared[at : at + 8] = array.array("q", [value]).tobytes()
 
     def reset(self) -> None:
-        """Let everything succeed, and count from nothing."""
+        """Make every call succeed, and reset the counters."""
         for field in FIELDS:
             self.set(field, 0)
 
     def fail_sync(self, after: int) -> None:
-        """Let `after` more syncs succeed and the one behind them fail."""
+        """Let `after` more syncs succeed and the next one fail."""
         self.set("sync_fails_at", self.get("syncs") + after + 1)
 
     def fail_write(self, after: int) -> None:
-        """Let `after` more writes succeed and the one behind them fail."""
+        """Let `after` more writes succeed and the next one fail."""
         self.set("write_fails_at", self.get("writes") + after + 1)
 
     def close(self) -> None:
-        """Let go of the switches."""
+        """Unmap the switches."""
         self._shared.close()
 
 
@@ -105,12 +105,12 @@ def _require(*programs: str) -> None:
         raise Unavailable("only root may mount")
     for program in programs:
         if shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
-            raise Unavailable(f"there is no {program}")
+            raise Unavailable(f"no {program}")
 
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    """Mount a file system of `size` bytes that is full when it is full."""
+    """Mount a file system of exactly `size` bytes."""
     _require("mount", "umount")
     folder.mkdir()
     _run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder))
@@ -148,5 +148,5 @@ class PowerDisk:
             os.close(descriptor)
 
     def unplug(self) -> None:
-        """Unmount, once nobody uses the disk."""
+        """Unmount, once no process uses the disk."""
         _run("umount", str(self.root))

@@ -1,12 +1,12 @@
-"""Damages a journal in one place, repairs it, and holds the loss against what was hit.
+"""Damages a journal in one place, repairs it, and compares the loss with what was hit.
 
-    PYTHONPATH=src python -m tests.support.flips 1000          so many flipped bits
+    PYTHONPATH=src python -m tests.support.flips 1000          that many flipped bits
     PYTHONPATH=src python -m tests.support.flips 200 sector    ... sectors full of noise
     PYTHONPATH=src python -m tests.support.flips 200 unreadable
 
 A job may be lost only if its own bytes were hit; for a whole sector also if the header or the sums
-of its batch lie in it, without which no record of the batch can be believed. Every job that comes
-back must have been told of.
+of its batch are in it, without which no record of the batch can be trusted. Every job that comes
+back must be reported.
 """
 
 import io
@@ -77,11 +77,11 @@ class Journal:
         return sorted(name for name in self.storage.names() if segment_number(name) > 0)
 
     def used(self, name: str) -> int:
-        """Return how much of a segment was written."""
+        """Return how many bytes of a segment were written."""
         return max((piece.end for piece in self.pieces if piece.name == name), default=0)
 
     def hit(self, name: str, start: int, end: int, *, is_bit: bool) -> set[int]:
-        """Return the jobs that may be lost with some bytes."""
+        """Return the jobs that may be lost with these bytes."""
         found: set[int] = set()
         for piece in self.pieces:
             is_touched = piece.name == name and piece.start < end and start < piece.end
@@ -118,7 +118,7 @@ def _pieces(storage: MemoryStorage, name: str) -> list[Piece]:
 
 
 class Outcome(NamedTuple):
-    """What one damage cost: jobs lost, jobs lost without having been hit, jobs that are back."""
+    """The result of one damage: jobs lost, jobs lost without being hit, jobs that came back."""
 
     lost: int
     unhit: list[int]
@@ -161,7 +161,7 @@ def damage_and_repair(journal: Journal, kind: str, draw: Random) -> Outcome:
 
 
 def run(count: int, kind: str, seed: int = 1) -> list[Outcome]:
-    """Damage a few journals in so many places, one at a time."""
+    """Damage a few journals in this many places, one at a time."""
     outcomes: list[Outcome] = []
     draw = Random(seed)
     each = 100
@@ -173,7 +173,7 @@ def run(count: int, kind: str, seed: int = 1) -> list[Outcome]:
 
 
 def main() -> int:
-    """Run what the arguments ask for; 1 if a job was lost that was not hit, or came back untold."""
+    """Run the trials; return 1 if a job was lost without being hit, or came back unreported."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     kind = sys.argv[2] if len(sys.argv) > 2 else BIT
     outcomes = run(count, kind)

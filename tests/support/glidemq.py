@@ -10,7 +10,7 @@ from tests.support.servers import JOBYARD, Process, ServerFailed, parse_address,
 
 
 class Yard:
-    """A server that can be ended and started again on what it left."""
+    """A server that can be ended and started again on the same data."""
 
     def __init__(self, *flags: str) -> None:
         self._flags = flags
@@ -31,16 +31,16 @@ class Yard:
         self.address = address
 
     def client(self, **options: Any) -> Any:
-        """Return a client of redis-py, whose answers have too many types to be told."""
+        """Return a redis-py client, whose answers have too many types to declare."""
         host, port = self.address
         return redis.Redis(host=host, port=port, socket_timeout=PATIENCE_S, **options)
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the server."""
         self.process.signal(signal.SIGKILL)
         self.process.wait()
         self.process.close()
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self.process.close()

@@ -21,7 +21,7 @@ class Library:
         return [self.key(part) for part in parts]
 
     def ts(self) -> int:
-        """Return the wall time of a client whose clock is right."""
+        """Return the wall time of a client with a correct clock."""
         return self.site.now_ms + int(self.site.yard.journal.wall_offset_ms)
 
     def call(self, name: str, parts: list[str], *arguments: object) -> Any:
@@ -35,7 +35,7 @@ class Library:
     # -- producers -----------------------------------------------------------------------------
 
     def arguments(self, **given: object) -> list[object]:
-        """Return the seventeen arguments of an add, and those behind them that are given."""
+        """Return the seventeen arguments of an add, and optional ones that are given."""
         known: dict[str, object] = {
             "name": "send-email", "data": '{"to":"me"}', "opts": "{}", "ts": self.ts(),
             "delay": 0, "priority": 0, "parent": "", "attempts": 0, "key": "", "concurrency": 0,
@@ -98,7 +98,7 @@ class Library:
     def promote(self, ahead_ms: int = 0) -> Any:
         return self.call("promote", ["scheduled", "stream", "events"], self.ts() + ahead_ms)
 
-    # -- what is there -------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------
 
     def job(self, job_id: str) -> dict[str, str]:
         flat = self.client.ask("HGETALL", self.key(f"job:{job_id}"))

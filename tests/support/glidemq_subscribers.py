@@ -16,7 +16,7 @@ class Subscriber:
         self.stream = library.key("stream")
 
     def create(self, start: str = "$") -> "Subscriber":
-        """Make the group."""
+        """Create the group."""
         made = self.client.ask("XGROUP", "CREATE", self.stream, self.group, start, "MKSTREAM")
         assert made == b"OK"
         return self
@@ -50,7 +50,7 @@ class Subscriber:
         self.client.send(*self.command(100, "BLOCK", ms))
 
     def heard(self) -> list[str]:
-        """Return the jobs that came to one who waits."""
+        """Return the jobs that a waiting consumer received."""
         return [fields[1].decode() for answer in self.client.hear() for _, fields in answer[0][1]]
 
     def ack(self, *entries: str) -> Any:

@@ -1,4 +1,4 @@
-"""A server with the door of glide-mq open, and a Valkey to hold beside it."""
+"""A server with the glide-mq door open, and a Valkey for comparison."""
 
 import subprocess
 import tempfile
@@ -22,12 +22,12 @@ from tests.support.servers import (
 __all__ = ["MISSING", "NO_DOOR", "Valkey", "find_valkey", "has_door", "running_valkey", "serving"]
 
 MISSING: Final = "valkey-server is not installed: run tools/bootstrap.sh valkey"
-NO_DOOR: Final = "this yard does not speak glide-mq"
+NO_DOOR: Final = "this build does not speak glide-mq"
 
 
 @cache
 def has_door() -> bool:
-    """Say whether the server under test knows the door at all."""
+    """Return whether the server under test has the door at all."""
     done = subprocess.run(
         [*JOBYARD, "serve", "--help"], capture_output=True, text=True, check=True, timeout=START_S
     )
@@ -36,7 +36,7 @@ def has_door() -> bool:
 
 @contextmanager
 def serving(*flags: str) -> Iterator[tuple[str, int]]:
-    """Run a server and tell where it speaks RESP; without flags it is in memory."""
+    """Run a server and yield its RESP address; without flags it is in memory."""
     command = [*JOBYARD, "serve", "--beanstalk", "off", "--glidemq", "127.0.0.1:0"]
     process = Process([*command, *(flags or ("--memory",))])
     try:
@@ -49,7 +49,7 @@ def serving(*flags: str) -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def running_valkey(found: Valkey) -> Iterator[tuple[str, int]]:
-    """Run a Valkey in memory, without any functions, and tell where it listens."""
+    """Run a Valkey in memory, without any functions, and yield its address."""
     with tempfile.TemporaryDirectory(prefix="jobyard-test-") as name:
         port = free_port()
         process = Process(found.serve_command(port, Path(name), is_durable=False), cwd=Path(name))

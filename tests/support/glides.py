@@ -1,11 +1,11 @@
 """A yard with jobs of glide-mq, as a worker of that door sees it, without a socket."""
 
-from jobyard.engine.glidemq.add import Adding, add, entry_of, id_of, state_of
+from jobyard.engine.glidemq.add import GlideJobSpec, add, entry_of, id_of, state_of
 from jobyard.engine.glidemq.finish import Keep, complete, fail
 from jobyard.engine.glidemq.move import promote_due
 from jobyard.engine.glidemq.take import take_list, take_stream
 from jobyard.model.job import Job
-from jobyard.model.queue import LISTED, Lease
+from jobyard.model.lease import Lease, Proof
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
@@ -13,7 +13,7 @@ KEPT = Keep()
 
 
 class GlideYard:
-    """One queue of a yard, over restarts."""
+    """One queue of a yard, across restarts."""
 
     def __init__(self, storage: MemoryStorage | None = None) -> None:
         self._storage = MemoryStorage() if storage is None else storage
@@ -23,17 +23,15 @@ class GlideYard:
     def now_ms(self) -> int:
         return self.site.now_ms
 
-    def adding(self, name: str = "mail", data: bytes = b"1", **fields: object) -> Adding:
-        adding = Adding(name, data)
+    def spec(self, name: str = "mail", data: bytes = b"1", **fields: object) -> GlideJobSpec:
+        spec = GlideJobSpec(name, data)
         for field, value in fields.items():
-            assert hasattr(adding, field), field
-            setattr(adding, field, value)
-        return adding
+            assert hasattr(spec, field), field
+            setattr(spec, field, value)
+        return spec
 
     def add(self, name: str = "mail", data: bytes = b"1", **fields: object) -> Job:
-        return add(
-            self.site.yard, self.site.queue(), self.adding(name, data, **fields), self.now_ms
-        )
+        return add(self.site.yard, self.site.queue(), self.spec(name, data, **fields), self.now_ms)
 
     def take(self, count: int = 99, consumer: str = "w1") -> list[Lease]:
         leases = take_stream(self.site.yard, self.site.queue(), consumer, count, self.now_ms)
@@ -43,18 +41,22 @@ class GlideYard:
     def taken(self, count: int = 99) -> list[str]:
         return [id_of(lease.job) for lease in self.take(count)]
 
-    def pop(self, shelf: int, count: int = 99) -> list[str]:
-        leases = take_list(self.site.yard, self.site.queue(), shelf, count, self.now_ms)
+    def pop(self, ready_list: int, count: int = 99) -> list[str]:
+        leases = take_list(self.site.yard, self.site.queue(), ready_list, count, self.now_ms)
         recount(self.site.yard)
         return [id_of(lease.job) for lease in leases]
 
     def complete(self, job: Job, value: bytes = b"null", keep: Keep = KEPT) -> None:
-        entry = "" if job.lease is not None and job.lease.terms.proof == LISTED else entry_of(job)
+        entry = (
+            "" if job.lease is not None and job.lease.terms.proof == Proof.LISTED else entry_of(job)
+        )
         complete(self.site.yard, job, entry, value, keep, self.now_ms)
         recount(self.site.yard)
 
     def fail(self, job: Job, most: int = 0, backoff_ms: int = 0, keep: Keep = KEPT) -> str:
-        entry = "" if job.lease is not None and job.lease.terms.proof == LISTED else entry_of(job)
+        entry = (
+            "" if job.lease is not None and job.lease.terms.proof == Proof.LISTED else entry_of(job)
+        )
         yard = self.site.yard
         said = fail(yard, job, entry, "boom", most, backoff_ms, keep, self.now_ms)
         recount(yard)
@@ -73,7 +75,7 @@ class GlideYard:
         return {id_of(job): state_of(job) for job in self.site.yard.jobs.all()}
 
     def restart(self) -> None:
-        """Kill the server and start it again; everything a client could know is as it was."""
+        """Kill the server and restart it; everything a client can see must be unchanged."""
         self.site.commit()
         before = snapshot(self.site.yard)
         self._storage = self._storage.killed()
@@ -82,7 +84,7 @@ class GlideYard:
         assert snapshot(self.site.yard) == before
 
     def compact(self) -> None:
-        """Let all that is remembered be written anew."""
+        """Compact everything."""
         self.site.commit()
         self.site.compact()
         recount(self.site.yard)

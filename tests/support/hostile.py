@@ -1,7 +1,7 @@
-"""What a hostile client puts where something else belongs, above all numbers beyond every bound.
+"""Hostile values to put where others are expected, above all numbers beyond every limit.
 
-The plain build takes whole numbers of any size where the compiled one has 64 bits, so these are of
-most use on the compiled build.
+The plain build has integers of any size where the compiled one has 64 bits, so these are
+most useful on the compiled build.
 """
 
 import json
@@ -20,21 +20,21 @@ OTHERS: Final[tuple[object, ...]] = (
     None, True, False, "", "x", "\0", "1", "-1", "1e19", "9" * 40, "y" * 300, "\ud7ff\U0001f600",
     [], [[]], {}, {"": None}, [1 << 40, "x", None], {"a": {"b": [1e308]}}, [[[[[[[[[[]]]]]]]]]],
 )  # fmt: skip
-# The same where all are words.
+# The same as text.
 WORDS: Final[tuple[str, ...]] = (
     *(str(one) for one in (*WHOLE, *FLOATS)), "nan", "inf", "-inf", "1e999", "9" * 400, "9" * 5000,
     "-" + "9" * 5000, "0" * 50 + "1", "", " ", "x", "-", "+", "+1", "1_0", "0x10", "1.5", "1e3",
     "\0",
     "\xff", "y" * 300, "18446744073709551615-18446744073709551615", "99999999999999999999-1", "(1",
 )  # fmt: skip
-# Of all of these, the few that find most.
+# The few of these that find most.
 SHARP: Final[tuple[object, ...]] = (1 << 63, 1e308, -1e19, math.nan, [[]])
 
 
 def pack(value: object) -> bytes:
-    """Write MessagePack with whole numbers of 64 bits, which the server itself never writes.
+    """Write MessagePack with 64-bit integers, which the server itself never writes.
 
-    What has more bits than that becomes a double.
+    Larger integers become doubles.
     """
     if isinstance(value, str):
         content = value.encode()
@@ -64,7 +64,7 @@ def frame(command: object) -> bytes:
 
 
 def as_json(value: object) -> bytes:
-    """Write JSON; what is no number there is written as one that is too large."""
+    """Write JSON; values that are not JSON numbers are written as one that is too large."""
     text = json.dumps(value)
     for word, number in (("-Infinity", "-1e999"), ("Infinity", "1e999"), ("NaN", "1e999")):
         text = text.replace(word, number)
@@ -75,7 +75,7 @@ def as_json(value: object) -> bytes:
 
 
 def filled(value: object, cast: dict[str, object]) -> object:
-    """Return a template with the jobs of this round in their places."""
+    """Return a template with the jobs of this round filled in."""
     if isinstance(value, str):
         return cast.get(value, value)
     if isinstance(value, list):
@@ -86,7 +86,7 @@ def filled(value: object, cast: dict[str, object]) -> object:
 
 
 def places(value: object) -> list[tuple[object, ...]]:
-    """Return the way to every place in a template."""
+    """Return the path to every place in a template."""
     found: list[tuple[object, ...]] = []
     if isinstance(value, dict):
         steps: list[tuple[object, object]] = list(value.items())
@@ -101,7 +101,7 @@ def places(value: object) -> list[tuple[object, ...]]:
 
 
 def put(value: object, way: tuple[object, ...], other: object) -> object:
-    """Return a template with something else in one place."""
+    """Return a template with another value in one place."""
     if not way:
         return other
     if isinstance(value, list):

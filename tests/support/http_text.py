@@ -10,7 +10,7 @@ def head_of(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 def dechunked(data: bytes) -> tuple[bytes, bool]:
-    """Return what stands in whole chunks, and whether the last of all is among them."""
+    """Return the content of complete chunks, and whether the last chunk is among them."""
     content = b""
     while data:
         size, _, rest = data.partition(b"\r\n")
@@ -25,7 +25,7 @@ def dechunked(data: bytes) -> tuple[bytes, bool]:
 
 
 def handshake() -> dict[str, str]:
-    """Return the headers that ask for a WebSocket."""
+    """Return the headers that request a WebSocket."""
     return {
         "Upgrade": "websocket",
         "Connection": "Upgrade",

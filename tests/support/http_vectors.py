@@ -1,12 +1,12 @@
-"""Requests that two servers could end in two places, and what must become of each.
+"""Requests whose end two servers could see in different places, and the required answer to each.
 
 Every vector is a whole input for a connection, the status that must refuse it, and how many
-requests before the refusal stand.
+requests before the refusal are valid.
 """
 
 from typing import Final, NamedTuple
 
-# What an attacker would smuggle; no vector may let it through as a request of its own.
+# The request an attacker would smuggle; no vector may let it through.
 HIDDEN: Final = b"GET /hidden HTTP/1.1\r\nHost: h\r\n\r\n"
 
 

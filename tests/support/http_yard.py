@@ -24,19 +24,19 @@ class HttpYard:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where HTTP is spoken."""
+        """Return the address of the HTTP port."""
         found = self.addresses["http"]
         assert isinstance(found, tuple)
         return found
 
     @property
     def url(self) -> str:
-        """The base of all paths."""
+        """Return the base URL."""
         host, port = self.address
         return f"http://{host}:{port}"
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self.process.close()
 
 

@@ -1,4 +1,4 @@
-"""Logs as tests write and read them, and a plain list that says what a log should hold."""
+"""Logs as tests write and read them, and a plain list of what a log should hold."""
 
 import json
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from jobyard.engine.logs.erase import Erasure
 from jobyard.engine.logs.logs import append, open_log, read
 from jobyard.model.topic.config import TopicConfig
-from jobyard.model.topic.log import Appended, LogPage, LogQuery, LogTopic, Row
+from jobyard.model.topic.log import Appended, LogPage, LogQuery, LogRecord, LogTopic
 from tests.support.yards import OpenYard
 
 MANY: Final = 1 << 40
@@ -29,18 +29,18 @@ def new_log(site: OpenYard, name: str = "log", **fields: object) -> LogTopic:
     return open_log(site.yard, name, config_of(**fields), site.now_ms)
 
 
-def row(data: object = None, tag: str = "", node: str = "", meta: object = None) -> Row:
+def row(data: object = None, tag: str = "", node: str = "", meta: object = None) -> LogRecord:
     """Return a row of plain values."""
     text = json.dumps(data).encode()
-    return Row(text, b"" if meta is None else json.dumps(meta).encode(), tag, node)
+    return LogRecord(text, b"" if meta is None else json.dumps(meta).encode(), tag, node)
 
 
-def write(site: OpenYard, log: LogTopic, *rows: Row, key: str = "") -> Appended:
+def write(site: OpenYard, log: LogTopic, *rows: LogRecord, key: str = "") -> Appended:
     """Append some rows."""
     return append(site.yard, log, list(rows), key, site.now_ms)
 
 
-def page_of(  # noqa: PLR0913  all that a reader may ask for
+def page_of(  # noqa: PLR0913  all options of a reader
     site: OpenYard,
     log: LogTopic,
     from_seq: int = 0,
@@ -77,7 +77,7 @@ def seqs(page: LogPage) -> list[object]:
 
 
 def contents(site: OpenYard, log: LogTopic) -> list[Record]:
-    """Return all a log holds."""
+    """Return all records of a log."""
     return [
         (
             int(str(item["$seq"])),
@@ -92,14 +92,14 @@ def contents(site: OpenYard, log: LogTopic) -> list[Record]:
 
 
 def delete_below(site: OpenYard, log: LogTopic, seq: int) -> int:
-    """Delete what is older than a seq."""
+    """Delete records older than a seq."""
     return _delete(site, Erasure(site.yard, log, seq, "", is_prefix=False, has_match=False))
 
 
 def delete_tagged(
     site: OpenYard, log: LogTopic, tag: str, *, prefix: bool = False, before: int = -1
 ) -> int:
-    """Delete what has a tag, or one that begins so."""
+    """Delete records with a tag, or with a prefix of a tag."""
     return _delete(site, Erasure(site.yard, log, before, tag, is_prefix=prefix, has_match=True))
 
 

@@ -1,4 +1,4 @@
-"""Many jobs of a queue of glide-mq at once, as its functions treat them one by one."""
+"""Operations on many jobs of a glide-mq queue at once, where its functions go one by one."""
 
 from jobyard.engine.glidemq.move import retry
 from jobyard.engine.jobs.listing import jobs_in
@@ -7,14 +7,14 @@ from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.yard import Yard
 from jobyard.model.details import Outcome
-from jobyard.model.index.append_list import Line
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.job import DELAYED, READY, Job
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import STAGED
+from jobyard.model.throttle.ready_lists import ReadyList
 
 
 def retry_jobs(yard: Yard, queue: Queue, count: int, now_ms: int) -> list[Job]:
-    """Bring back jobs that failed, oldest first, `count` of them or with 0 all; they are staged."""
+    """Retry failed jobs, oldest first, `count` of them or with 0 all; they are staged."""
     jobs = _at_rest(queue.dead, count)
     for job in jobs:
         retry(yard, job, now_ms)
@@ -22,9 +22,9 @@ def retry_jobs(yard: Yard, queue: Queue, count: int, now_ms: int) -> list[Job]:
 
 
 def clean(
-    yard: Yard, queue: Queue, line: Line, before_ms: int, limit: int, now_ms: int
+    yard: Yard, queue: Queue, line: AppendList, before_ms: int, limit: int, now_ms: int
 ) -> list[Job]:
-    """Let jobs go that came to rest before a time, oldest first, `limit` of them or with 0 all."""
+    """Remove jobs that ended before a time, oldest first, `limit` of them or with 0 all."""
     jobs: list[Job] = []
     for job in _at_rest(line, limit):
         if job.outcome().ended_ms > before_ms:
@@ -36,9 +36,11 @@ def clean(
 
 
 def drain(yard: Yard, queue: Queue, now_ms: int, *, with_delayed: bool) -> list[Job]:
-    """Remove every job that waits; those of the schedule only if asked."""
+    """Remove every waiting job; delayed ones only if requested."""
     states = frozenset((READY, DELAYED)) if with_delayed else frozenset((READY,))
-    jobs = [job for job in jobs_in(queue, states) if with_delayed or job.shelf != STAGED]
+    jobs = [
+        job for job in jobs_in(queue, states) if with_delayed or job.ready_list != ReadyList.STAGED
+    ]
     jobs.sort(key=_seq_of)
     for job in reversed(jobs):
         erase(yard, job, now_ms)
@@ -48,8 +50,8 @@ def drain(yard: Yard, queue: Queue, now_ms: int, *, with_delayed: bool) -> list[
     return jobs
 
 
-def _at_rest(line: Line, limit: int) -> list[Job]:
-    """Return the first jobs at rest, all of them if the limit is 0."""
+def _at_rest(line: AppendList, limit: int) -> list[Job]:
+    """Return the first ended jobs, all of them if the limit is 0."""
     jobs: list[Job] = []
     for item in line.page(0, limit if limit > 0 else line.live_count, is_reversed=False):
         assert isinstance(item, Outcome)

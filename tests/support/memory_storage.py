@@ -1,7 +1,7 @@
-"""A directory in memory that knows what a power cut would leave of it.
+"""A directory in memory that tracks what a power cut would leave of it.
 
-Every file has two contents: what a read sees, and what the disk holds. `sync` brings to the disk
-what was written to one file since, `sync_directory` does it for the names; nothing else does.
+Every file has two contents: what a read sees, and what the disk holds. `sync` makes the writes
+to one file durable, `sync_directory` the names; nothing else does.
 `killed`, `cut_off` and `forgotten` return the directory as the next process would find it. A script
 can stop the process at any call, make the disk full, fail a sync, or make sectors unreadable.
 """
@@ -13,7 +13,7 @@ from jobyard.journal.storage import SECTOR, Storage
 
 
 class PowerCut(Exception):
-    """The process ended in the middle of a call; nobody may catch this and go on."""
+    """The process ended in the middle of a call; never catch this and continue."""
 
 
 class File:
@@ -27,12 +27,12 @@ class File:
         self.bad: set[int] = set()
 
     def write(self, offset: int, data: bytes) -> None:
-        """Change what is read."""
+        """Change what reads see."""
         self.seen[offset : offset + len(data)] = data
         self.dirty.append((offset, offset + len(data)))
 
     def sync(self) -> None:
-        """Bring what was written since the last sync to the disk, and nothing else."""
+        """Make what was written since the last sync durable, and nothing else."""
         size = len(self.seen)
         self.durable = self.durable[:size].ljust(size, b"\0")
         for start, end in self.dirty:
@@ -60,12 +60,12 @@ class MemoryStorage(Storage):
         return _copy(self.files, {name: bytes(file.seen) for name, file in self.files.items()})
 
     def cut_off(self) -> "MemoryStorage":
-        """Return what is left when the power goes: only what was synced."""
+        """Return what is left after a power cut: only what was synced."""
         names = self._durable_names
         return _copy(names, {name: bytes(file.durable) for name, file in names.items()})
 
     def forgotten(self) -> "MemoryStorage":
-        """Return what is left after a failed sync: reads still see what no sync will bring."""
+        """Return what is left after a failed sync: reads still see what was never synced."""
         left = self.killed()
         for name, file in self.files.items():
             left.files[name].durable = bytearray(file.durable)
@@ -109,7 +109,7 @@ class MemoryStorage(Storage):
         for sector in file.bad:
             if offset < (sector + 1) * SECTOR and sector * SECTOR < stop:
                 at = max(offset, sector * SECTOR)
-                raise ReadFailed(f"read {name} at offset {at}: an error of the disk", name, at)
+                raise ReadFailed(f"read {name} at offset {at}: I/O error", name, at)
         return bytes(file.seen[offset : offset + size])
 
     def create(self, name: str, size: int) -> None:
@@ -128,7 +128,7 @@ class MemoryStorage(Storage):
     def sync(self, name: str) -> None:
         self._enter("sync", name)
         if self.fail_sync:
-            raise StorageFailed(f"sync {name}: an error of the disk")
+            raise StorageFailed(f"sync {name}: I/O error")
         self.files[name].sync()
 
     def truncate(self, name: str, size: int) -> None:
@@ -165,7 +165,7 @@ def stop_everywhere(
 ) -> list[MemoryStorage]:
     """Run something once per storage call it makes, stopped before that call.
 
-    Returns the storages as each stop left them; the last one is of the run that came to its end.
+    Return the storages as each stop left them; the last one is of the run that was not stopped.
     """
     stopped: list[MemoryStorage] = []
     while True:

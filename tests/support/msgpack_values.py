@@ -1,4 +1,4 @@
-"""Values and frames for the tests of MessagePack, and how to compare them."""
+"""Values and frames for the MessagePack tests, and how to compare them."""
 
 import struct
 
@@ -25,7 +25,7 @@ _SCALARS = st.one_of(
     st.binary(max_size=40),
     st.integers(250, 260).map(bytes),
     st.integers(65530, 65540).map(bytes),
-    # Type -1 is the time, which other implementations open; type 0 is undefined.
+    # Type -1 is a timestamp, which other implementations decode; type 0 is undefined.
     st.builds(Ext, st.integers(1, 127), st.binary(max_size=20)),
 )
 
@@ -59,7 +59,7 @@ FRAMES: st.SearchStrategy[bytes] = _mutated()
 
 
 def as_read(value: object) -> object:
-    """Return what a written value is read back as: whole numbers past 32 bits are floats."""
+    """Return what a written value is read back as: integers past 32 bits are floats."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -72,7 +72,7 @@ def as_read(value: object) -> object:
 
 
 def same(one: object, other: object) -> bool:
-    """Tell whether two values are equal in type too, and NaN the same as NaN."""
+    """Return whether two values are equal, including their types, with NaN equal to NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, float) and isinstance(other, float):

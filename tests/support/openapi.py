@@ -1,7 +1,7 @@
-"""An OpenAPI document in the hands of a reader: finds operations, and holds answers against them.
+"""A reader of an OpenAPI document: finds operations, and validates answers against them.
 
-Answers are judged more strictly than the document asks for: a field it does not name is a fault
-here, though clients are told to pass over such fields.
+Answers are checked more strictly than the document requires: a field it does not name is an error
+here, although clients must ignore such fields.
 """
 
 import json
@@ -16,7 +16,7 @@ METHODS = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 
 
 class Reader:
-    """A document, and the operations that answers were seen of."""
+    """A document, and the operations whose answers were seen."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
@@ -42,7 +42,7 @@ class Reader:
         return pattern, self.document["paths"][pattern][method.lower()]
 
     def judge(self, method: str, path: str, reply: Reply) -> None:
-        """Fail if an answer is none that is described."""
+        """Fail if an answer is not described."""
         pattern, operation = self.find(method, path)
         self.seen.add((method, pattern))
         responses = operation["responses"]
@@ -70,7 +70,7 @@ def _fits(pattern: list[str], parts: list[str]) -> bool:
 
 
 def closed(value: Any) -> Any:
-    """Return a schema whose objects have no fields but those that are named."""
+    """Return a schema whose objects allow only named fields."""
     if isinstance(value, list):
         return [closed(one) for one in value]
     if not isinstance(value, dict):
@@ -82,7 +82,7 @@ def closed(value: Any) -> Any:
 
 
 def schemas_in(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield every schema that stands under the word `schema`."""
+    """Yield every schema under a `schema` key."""
     if isinstance(value, list):
         for one in value:
             yield from schemas_in(one)

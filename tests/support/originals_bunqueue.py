@@ -1,6 +1,6 @@
 """The original bunqueue as a server under test: started on free ports, awaited and ended.
 
-Where it lies and how it starts is told by `bench.rivals`, which the benchmark uses too.
+`bench.rivals`, which the benchmark uses too, has its location and its command.
 """
 
 import tempfile
@@ -21,7 +21,7 @@ __all__ = ["MISSING", "Bunqueue", "find_bunqueue", "running_bunqueue"]
 def running_bunqueue(
     found: Bunqueue, *, tokens: str = "", is_durable: bool = True
 ) -> Iterator[Server]:
-    """Run the original on SQLite in a folder that vanishes, or in memory."""
+    """Run the original on SQLite in a temporary folder, or in memory."""
     with tempfile.TemporaryDirectory(prefix="jobyard-test-") as name:
         folder = Path(name)
         port = free_port()

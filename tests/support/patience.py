@@ -1,8 +1,8 @@
-"""How long a test waits for what must come.
+"""How long a test waits for something that must come.
 
-Waiting costs nothing where it comes at once, so the bound is for a machine with ten other busy
-programs, and says no more than that something never came. What must be quick is measured in
-processor time or in work done, never in seconds that pass.
+Waiting costs nothing if it comes at once, so the limit is for a machine with ten other busy
+programs, and only detects that something never came. Speed is measured in
+processor time or in work done, never in elapsed seconds.
 """
 
 from typing import Final

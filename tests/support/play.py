@@ -1,8 +1,8 @@
 """Performing a case on a stage: the same steps against a bare session or a real server.
 
-Knows the steps and what counts as fulfilled; a `Stage` knows how bytes travel and time passes.
+Knows the steps and when they are fulfilled; a `Stage` knows how bytes travel and time passes.
 Every mismatch names the file, the line, what was expected and what came. At the end of a case
-no connection may hold bytes that no step has asked for.
+no connection may have unread bytes.
 """
 
 from typing import Protocol
@@ -16,31 +16,31 @@ class Mismatch(AssertionError):
 
 
 class Peer(Protocol):
-    """One connection as its client sees it. Reads raise `Mismatch` when nothing comes in time."""
+    """One connection as its client sees it. Reads raise `Mismatch` if nothing comes in time."""
 
     def send(self, data: bytes) -> None:
-        """Give bytes to the server."""
+        """Send bytes to the server."""
 
     def read_line(self) -> bytes:
-        """Take bytes up to and with the next CRLF."""
+        """Take bytes up to and including the next CRLF."""
 
     def read(self, size: int) -> bytes:
         """Take exactly `size` bytes."""
 
     def take_unread(self) -> bytes:
-        """Take whatever is there or comes at once."""
+        """Take whatever is there or arrives at once."""
 
     def await_end(self) -> bytes:
-        """Wait for the server to end the connection; return what it said before."""
+        """Wait until the server closes the connection; return its last output."""
 
     def shut_down(self) -> None:
         """Close the client's sending side only."""
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
 
     def reset(self) -> None:
-        """Leave without a farewell: the server sees a reset."""
+        """Close abruptly: the server sees a reset."""
 
 
 class Stage(Protocol):
@@ -68,7 +68,7 @@ class Performance:
         self._peers: dict[str, Peer] = {}
 
     def run(self) -> None:
-        """Perform every step, then see that nothing is left unsaid; close all that is open."""
+        """Perform every step, then check that nothing is unread; close all connections."""
         try:
             for step in self._case.steps:
                 try:
@@ -151,11 +151,11 @@ class Performance:
         if state == "closed":
             farewell = peer.await_end()
             if farewell:
-                raise Mismatch(f"expected the end of the connection, came {farewell!r}")
+                raise Mismatch(f"expected the end of the connection, got {farewell!r}")
             return
         said = peer.take_unread()
         if said:
-            raise Mismatch(f"expected silence, came {said!r}")
+            raise Mismatch(f"expected silence, got {said!r}")
 
 
 def play(case: Case, stage: Stage) -> None:

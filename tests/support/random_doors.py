@@ -1,7 +1,7 @@
-"""Clients of all four doors that do anything with the same few jobs, drawn from a seed.
+"""Clients of all four doors that act at random on the same few jobs, drawn from a seed.
 
-Nothing here knows what should come of it. Every answer is read as its protocol has it, so one that
-is malformed is found; after every act the yard is counted again.
+Nothing here knows the expected result. Every answer is parsed by its protocol, so malformed ones
+are found; after every action the yard is recounted.
 """
 
 import gzip
@@ -26,13 +26,13 @@ BODIES: Final = (
     b"gz:" + b64encode(gzip.compress(b'{"z":1}', mtime=0)),
 )  # fmt: skip
 VALUES: Final = ({"a": 1}, "words", b"\xff", "", 5, None, [1, {}], {"b": b"\0"}, 1e300, 2**40)
-# Of a job that runs, or of any; N.
+# Bunqueue commands on a running job, or on any.
 COMMANDS: Final = (
     "ACK", "ACK", "FAIL", "Discard", "MoveToDelayed", "MoveToWait", "ExtendLock", "JobHeartbeat",
     "Progress", "AddLog", "Update", "GetJob", "GetResult", "GetProgress", "GetLogs", "Cancel",
     "ChangePriority", "ChangeDelay", "Promote", "MoveToWaitingChildren", "GetChildrenValues",
 )  # fmt: skip
-# Of a queue; N.
+# Bunqueue commands on a queue.
 QUEUE_COMMANDS: Final = (
     "Dlq", "RetryDlq", "GetJobs", "GetJobCounts", "Pause", "Resume", "Resume", "ClearConcurrency",
     "PromoteJobs", "GetDlqStats", "GetCountsPerPriority", "RetryCompleted",
@@ -46,7 +46,7 @@ PATHS: Final = ("jobs/list", "counts", "dlq", "dlq/stats")
 
 
 class RandomDoors:
-    """Two clients of most doors, and what they hold."""
+    """Two clients of most doors, and the jobs they hold."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -74,7 +74,7 @@ class RandomDoors:
         return client
 
     def step(self) -> None:
-        """Do something, and count all jobs again."""
+        """Perform a random action, and recount all jobs."""
         self.random.choice(self._acts)()
         self.site.settle()
         self.site.check()

@@ -1,6 +1,6 @@
 """Every verb of the engine with jobs and workers of glide-mq among the others, drawn from a seed.
 
-Adds to `RandomVerbs` what only clients of that door do. Nothing here knows what should come of it.
+Adds to `RandomVerbs` what only clients of that door do. Nothing here knows the expected result.
 """
 
 from typing import Final
@@ -9,14 +9,14 @@ from jobyard.engine.glidemq import finish as glide_finish
 from jobyard.engine.glidemq import flows as glide_flows
 from jobyard.engine.glidemq import move as glide_move
 from jobyard.engine.glidemq import take as glide_take
-from jobyard.engine.glidemq.add import Adding, add, entry_of
+from jobyard.engine.glidemq.add import GlideJobSpec, add, entry_of
 from jobyard.engine.glidemq.finish import Keep
-from jobyard.engine.glidemq.flows import Child, Tie
+from jobyard.engine.glidemq.flows import Child, FlowLink
 from jobyard.errors import CostExceeds, Duplicate, NotFound, NotHeld
 from jobyard.model.family import GLIDE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
-from jobyard.model.queue import LISTED
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK
+from jobyard.model.lease import Proof
+from jobyard.model.throttle.ready_lists import ReadyList
 from tests.support import many_glides
 from tests.support.random_verbs import QUEUES, RandomVerbs
 from tests.support.yards import OpenYard
@@ -26,7 +26,7 @@ KEEPS: Final = (Keep(), Keep(), Keep(is_kept=False), Keep(count=2), Keep(age_ms=
 
 
 class RandomGlides(RandomVerbs):
-    """Clients of glide-mq beside all others."""
+    """Clients of glide-mq besides all others."""
 
     def __init__(self, site: OpenYard, seed: int) -> None:
         super().__init__(site, seed)
@@ -50,48 +50,48 @@ class RandomGlides(RandomVerbs):
 
     def add(self) -> None:
         """Add a job, maybe as the child of one that runs."""
-        adding = self._adding()
+        spec = self._adding()
         running = self._jobs(LEASED)
         if running and self.random.random() < 0.1:
-            adding.parent = self.random.choice(running)
-            adding.label_head = "p"
-        add(self.site.yard, self.site.queue(self.random.choice(QUEUES)), adding, self.site.now_ms)
+            spec.parent = self.random.choice(running)
+            spec.label_head = "p"
+        add(self.site.yard, self.site.queue(self.random.choice(QUEUES)), spec, self.site.now_ms)
 
-    def _adding(self) -> Adding:
+    def _adding(self) -> GlideJobSpec:
         draw = self.random
-        adding = Adding(draw.choice(("mail", "post")), self._body())
-        adding.opts = draw.choice((b"{}", b'{"a":1}', b'{"jobId":"x"}'))
-        adding.ts = draw.randrange(10)
-        adding.delay_ms = draw.choice((0, 0, 0, 50, 2000))
-        adding.priority = draw.choice((0, 0, 1, 2))
-        adding.max_attempts = draw.randrange(4)
-        adding.ttl_ms = draw.choice((0, 0, 0, 1500))
-        adding.lock_ms = draw.choice((0, 2000))
-        adding.is_lifo = draw.random() < 0.2
-        adding.custom_id = draw.choice(("", "", "", "c1", "c2", str(draw.randrange(1, 200))))
+        spec = GlideJobSpec(draw.choice(("mail", "post")), self._body())
+        spec.opts = draw.choice((b"{}", b'{"a":1}', b'{"jobId":"x"}'))
+        spec.ts = draw.randrange(10)
+        spec.delay_ms = draw.choice((0, 0, 0, 50, 2000))
+        spec.priority = draw.choice((0, 0, 1, 2))
+        spec.max_attempts = draw.randrange(4)
+        spec.ttl_ms = draw.choice((0, 0, 0, 1500))
+        spec.lock_ms = draw.choice((0, 2000))
+        spec.is_lifo = draw.random() < 0.2
+        spec.custom_id = draw.choice(("", "", "", "c1", "c2", str(draw.randrange(1, 200))))
         if draw.random() < 0.4:
-            adding.lane = draw.choice(("k1", "k2"))
-            adding.concurrency = draw.choice((0, 1, 3))
+            spec.ordering = draw.choice(("k1", "k2"))
+            spec.concurrency = draw.choice((0, 1, 3))
             if draw.random() < 0.3:
-                adding.rate_max, adding.rate_ms = draw.randrange(1, 3), 500
+                spec.rate_max, spec.rate_ms = draw.randrange(1, 3), 500
             if draw.random() < 0.3:
-                adding.tb_capacity, adding.tb_refill = 2000, draw.choice((0, 700))
-                adding.cost = draw.choice((0, 500, 2000, 9000))
-        return adding
+                spec.tb_capacity, spec.tb_refill = 2000, draw.choice((0, 700))
+                spec.cost = draw.choice((0, 500, 2000, 9000))
+        return spec
 
     def add_flow(self) -> None:
-        """Add a parent, its children, and maybe a tie to a job that was there."""
+        """Add a parent, its children, and maybe a link to an existing job."""
         draw = self.random
         site = self.site
         children = [
             Child(site.queue(draw.choice(QUEUES)), self._adding(), "p")
             for _ in range(draw.randrange(3))
         ]
-        ties = [Tie("q:9", None)] if draw.random() < 0.2 else []
+        ties = [FlowLink("q:9", None)] if draw.random() < 0.2 else []
         known = self._jobs(READY, DELAYED, LEASED, DONE)
         if known and draw.random() < 0.3:
             job = draw.choice(known)
-            ties.append(Tie(f"r:{job.id}", job))
+            ties.append(FlowLink(f"r:{job.id}", job))
         queue = site.queue(draw.choice(QUEUES))
         glide_flows.add_flow(site.yard, queue, self._adding(), children, ties, site.now_ms)
 
@@ -104,11 +104,11 @@ class RandomGlides(RandomVerbs):
         if draw.random() < 0.7:
             glide_take.take_stream(yard, queue, draw.choice("vw"), count, self.site.now_ms)
         else:
-            shelf = draw.choice((PROMOTED, STACK))
-            glide_take.take_list(yard, queue, shelf, count, self.site.now_ms)
+            ready_list = draw.choice((ReadyList.PROMOTED, ReadyList.LIFO))
+            glide_take.take_list(yard, queue, ready_list, count, self.site.now_ms)
 
     def finish(self) -> None:
-        """End a run, in any way a worker may; or reclaim what is silent."""
+        """End a run, in any way a worker may; or reclaim silent jobs."""
         draw = self.random
         yard = self.site.yard
         now_ms = self.site.now_ms
@@ -124,7 +124,7 @@ class RandomGlides(RandomVerbs):
             return
         job = draw.choice(held)
         assert job.lease is not None
-        entry = "" if job.lease.terms.proof == LISTED else entry_of(job)
+        entry = "" if job.lease.terms.proof == Proof.LISTED else entry_of(job)
         way = draw.randrange(8)
         if way < 3:
             glide_finish.complete(yard, job, entry, b"[1]", draw.choice(KEEPS), now_ms)
@@ -147,7 +147,7 @@ class RandomGlides(RandomVerbs):
         glide_move.promote_due(self.site.yard, queue, self.site.now_ms, count)
 
     def alter(self) -> None:
-        """Change a job that nobody need run."""
+        """Change a job that need not be running."""
         draw = self.random
         yard = self.site.yard
         now_ms = self.site.now_ms
@@ -190,7 +190,7 @@ class RandomGlides(RandomVerbs):
             many_glides.retry_jobs(yard, queue, draw.randrange(3), self.site.now_ms)
 
     def rouse(self) -> None:
-        """Signal a job that waits, tell a parent of a child, or give up on signals."""
+        """Signal a waiting job, report a child to its parent, or give up on signals."""
         draw = self.random
         yard = self.site.yard
         blocked = self._jobs(BLOCKED)
@@ -200,8 +200,8 @@ class RandomGlides(RandomVerbs):
         way = draw.randrange(4)
         if way == 0:
             glide_flows.sweep(yard, job.queue, self.site.now_ms)
-        elif way == 1 and job.extra is not None and job.extra.members:
-            label = draw.choice(job.extra.members).label
+        elif way == 1 and job.details is not None and job.details.members:
+            label = draw.choice(job.details.members).label
             glide_flows.complete_child(yard, job, label, b"2", self.site.now_ms)
         elif way == 2:
             child = draw.choice(self._jobs(READY, DELAYED, LEASED, BLOCKED, DEAD, DONE))

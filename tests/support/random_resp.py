@@ -1,13 +1,13 @@
-"""Commands of the glide-mq door drawn from a seed: every command and function, right or wrong.
+"""Commands of the glide-mq door drawn from a seed: every command and function, valid or not.
 
-A shape says what stands in each place of a command; now and then something else stands there.
-Nothing here knows what should come of it.
+A shape gives the kind of each argument of a command; now and then another value is used.
+Nothing here knows the expected result.
 """
 
 import random
 from typing import Final
 
-from jobyard.protocols.glidemq.command_table import COMMANDS
+from jobyard.protocols.glidemq.command_table import REDIS_COMMANDS
 from jobyard.protocols.glidemq.functions.table import FUNCTIONS
 
 PARTS: Final = (
@@ -45,7 +45,7 @@ OPTIONS: Final = (
 )  # fmt: skip
 
 # k: key, i: integer, f: float, t: text, e: id of an entry, o: option, g: group, c: consumer,
-# w: one of the words behind it; in brackets, may be left out or stand several times.
+# w: one of the words after it; in brackets, may be left out or repeated.
 SHAPES: Final[dict[bytes, str]] = {
     b"SCAN": "i (oi)", b"KEYS": "t", b"TYPE": "k", b"EXISTS": "k (k)", b"DEL": "k (k)",
     b"UNLINK": "k (k)", b"TTL": "k", b"PTTL": "k", b"EXPIRE": "k i (o)", b"PEXPIRE": "k i (o)",
@@ -84,12 +84,12 @@ SHAPES: Final[dict[bytes, str]] = {
 
 READ: Final = "w:GROUP g c w:COUNT n w:STREAMS w:glide:{q}:stream w:>"
 
-# These end the connection, or let an answer be left out.
+# These end the connection, or suppress an answer.
 LEFT_OUT: Final = frozenset(
     {b"QUIT", b"RESET", b"FCALL", b"FCALL_RO", b"READONLY", b"READWRITE", b"ASKING"}
 )
 
-# The parts a function takes; a job's id stands for `#`.
+# The key parts a function takes; `#` stands for a job id.
 KEYS: Final[dict[str, str]] = {
     "version": "", "addJob": "id stream scheduled events",
     "dedup": "dedup id stream scheduled events", "addFlow": "id stream scheduled events",
@@ -123,11 +123,11 @@ KEYS: Final[dict[str, str]] = {
     "retryJob": "job:# failed scheduled", "trimBroadcast": "stream completed failed scheduled",
     "casSchedulerEntry": "schedulers",
 }  # fmt: skip
-# What leaves little for others to do.
+# Functions that leave little for others to do.
 STOPPING: Final = frozenset({"pause", "drain", "removeJob", "clean", "trimBroadcast"})
 
-# What arguments of functions are, where any word would be refused: as above; n: a small number,
-# s: the time, j: the id of a job, r: how results are kept.
+# Kinds of the arguments of functions, where random words would be refused: as above; n: a small
+# number, s: the time, j: a job id, r: how results are kept.
 _END: Final = "j e t s g"
 _ADD: Final = "w:mail t t s n n w:|1 n w:||k|l n n n w:0|0|5000 n n w:0|0|90 w:|||||x|y|3"
 ARGUMENTS: Final[dict[str, str]] = {
@@ -176,7 +176,7 @@ class RandomResp:
             name = self.random.choice(list(KEYS))
             is_rare = name in STOPPING and self.random.random() < 0.8
             return self.function("resume" if is_rare else name)
-        command = self.random.choice([one for one in COMMANDS if one not in LEFT_OUT])
+        command = self.random.choice([one for one in REDIS_COMMANDS if one not in LEFT_OUT])
         words = [self._slip(word) for word in self.fill(SHAPES[command])]
         if self.random.random() < 0.03:
             del words[self.random.randrange(len(words) + 1) :]
@@ -228,7 +228,7 @@ class RandomResp:
         return choices[kind]
 
     def _slip(self, word: object, chance: float = 0.04) -> object:
-        """Return the word, or now and then another that may be of no use there."""
+        """Return the word, or now and then another that may be invalid there."""
         if self.random.random() >= chance:
             return word
         return self.random.choice((*INTEGERS, *FLOATS, *TEXTS, *IDS, *OPTIONS))
@@ -239,4 +239,4 @@ def _kinds(place: str) -> list[str]:
 
 
 assert {f"glidemq_{name}".encode() for name in KEYS} == set(FUNCTIONS)
-assert set(SHAPES) | LEFT_OUT == set(COMMANDS)
+assert set(SHAPES) | LEFT_OUT == set(REDIS_COMMANDS)

@@ -1,7 +1,7 @@
 """Clients that do anything the protocol allows, drawn from a seed.
 
-They favour what moves jobs: of those a client holds it mostly ends one, and tubes are few, so that
-jobs, waiters and pauses meet. Nothing here knows what should come of it.
+They favour commands that move jobs: a client mostly ends one of the jobs it holds, and tubes are
+few, so that jobs, waiters and pauses interact. Nothing here knows the expected result.
 """
 
 from random import Random
@@ -14,7 +14,7 @@ CLIENTS: Final = 4
 
 
 class RandomRun:
-    """Some clients of one yard and the dice they throw."""
+    """Some clients of one yard and their random generator."""
 
     def __init__(
         self, site: OpenYard, seed: int, sizes: tuple[int, ...] = (0, 10, 300, 5000)
@@ -46,7 +46,7 @@ class RandomRun:
 
     def _command(self, client: Client) -> bytes:
         draw = self._random
-        held = [int(lease.job.id) for lease in client.book.leases.items]  # type: ignore[attr-defined]
+        held = [int(lease.job.id) for lease in client.lease_set.leases.items]  # type: ignore[attr-defined]
         if held and draw.random() < 0.6:
             return self._end(draw.choice(held))
         choice = draw.random()

@@ -1,13 +1,13 @@
 """Every verb of the engine with queues that are topics among the others, drawn from a seed.
 
-Adds to `RandomVerbs` what only clients of topics do. Nothing here knows what should come of it.
+Adds to `RandomVerbs` what only clients of topics do. Nothing here knows the expected result.
 """
 
 from typing import Final
 
 from jobyard.engine.topics import topic_queue
 from jobyard.engine.topics.removal import NO_SEQ, Removal
-from jobyard.engine.topics.topic_queue import Record
+from jobyard.engine.topics.topic_queue import NewRecord
 from jobyard.errors import NotFound
 from jobyard.model.family import TOPICS
 from jobyard.model.job import LEASED
@@ -20,7 +20,7 @@ TAGS: Final = ("", "x:1", "x:2", "y \N{SNOWMAN}")
 
 
 class RandomTopics(RandomVerbs):
-    """Clients of topics beside all others."""
+    """Clients of topics besides all others."""
 
     def __init__(self, site: OpenYard, seed: int) -> None:
         super().__init__(site, seed)
@@ -47,7 +47,7 @@ class RandomTopics(RandomVerbs):
         records = []
         for _ in range(draw.randrange(1, 4)):
             meta = draw.choice((b"", b'{"a":1}'))
-            one = Record(b'"%s"' % self._body(), meta, draw.choice(TAGS), draw.choice(("", "n")))
+            one = NewRecord(b'"%s"' % self._body(), meta, draw.choice(TAGS), draw.choice(("", "n")))
             one.priority = draw.randrange(-2, 2)
             one.delay_ms = draw.choice((0, 0, 50, 2000))
             records.append(one)
@@ -64,10 +64,10 @@ class RandomTopics(RandomVerbs):
         node = draw.choice(("a", "b"))
         queue = yard.queues.get(draw.choice(QUEUES))
         if queue is not None:
-            book = topic_queue.node_book(yard, node)
+            lease_set = topic_queue.node_leases(yard, node)
             lease_ms = draw.choice((500, 5000))
             topic_queue.claim(
-                yard, queue, node, draw.randrange(4), lease_ms, book, self.site.now_ms
+                yard, queue, node, draw.randrange(4), lease_ms, lease_set, self.site.now_ms
             )
 
     def settle(self) -> None:
@@ -94,7 +94,7 @@ class RandomTopics(RandomVerbs):
             topic_queue.extend(yard, queue, node, seqs, None, 3000, now_ms)
 
     def configure(self) -> None:
-        """Make a topic of a queue, or configure it anew."""
+        """Make a topic of a queue, or configure it again."""
         draw = self.random
         given = config(
             cap_records=draw.choice((0, 0, 30)),
@@ -125,7 +125,7 @@ class RandomTopics(RandomVerbs):
             removal.step(1 << 40, self.site.now_ms)
 
     def redrive(self) -> None:
-        """Bring back what is dead, as a job or as a letter."""
+        """Revive dead jobs or dead letters."""
         queue = self.site.yard.queues.get(self.random.choice(QUEUES))
         if queue is not None:
             topic_queue.redrive(self.site.yard, queue, 3, self.site.now_ms)

@@ -1,7 +1,7 @@
 """Every verb of the engine, drawn from a seed: jobs of both families, rules, flows, keys, notes.
 
-`RandomVerbs` calls the engine as a session would: it never asks for what a session refuses. Nothing
-here knows what should come of it.
+`RandomVerbs` calls the engine as a session would: it never makes calls that a session refuses.
+Nothing here knows the expected result.
 """
 
 from collections.abc import Callable
@@ -9,21 +9,12 @@ from random import Random
 from typing import Final
 
 from jobyard.engine.jobs import finish, move
-from jobyard.engine.jobs.put import Wish, enter, intern, make_room, room_for
+from jobyard.engine.jobs.put import NewJob, enter, intern, make_room, room_for
 from jobyard.engine.jobs.queues import copy_settings, set_group, set_settings
 from jobyard.engine.jobs.take import offer, take, take_job
 from jobyard.engine.state.names import rules_of
-from jobyard.model.details import (
-    KEY_DROPPED,
-    KEY_UNTIL,
-    LOGS_CUT,
-    PROGRESS,
-    Extra,
-    Fields,
-    LogLine,
-    Member,
-    log_field,
-)
+from jobyard.model.details import JobDetails, LogLine, Member
+from jobyard.model.details_codec import FieldWriter, Tag, log_field
 from jobyard.model.family import BEANSTALK, BUNQUEUE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, JSON, LEASED, MSGPACK, READY, Job
 from jobyard.model.policy import (
@@ -63,7 +54,7 @@ CHILD_WAYS: Final = (
 
 
 class RandomVerbs:
-    """Two holders of one yard and the dice that say what happens next."""
+    """Two holders of one yard and a random generator that chooses what happens next."""
 
     def __init__(self, site: OpenYard, seed: int) -> None:
         self.site = site
@@ -90,16 +81,16 @@ class RandomVerbs:
         self.random.choice(self._deeds)()
 
     def forget(self, deed: Callable[[], None]) -> None:
-        """Do one of the things no more."""
+        """Exclude one of the actions."""
         self._deeds = [each for each in self._deeds if each != deed]
 
     def go_on_at(self, site: OpenYard) -> None:
-        """Go on with a yard that was started anew: nobody holds anything there."""
+        """Continue with a restarted yard, in which no job is held."""
         self.site = site
         self.holders = [site.connect() for _ in self.holders]
 
     def erase_all(self) -> None:
-        """Erase every job, whoever holds it."""
+        """Erase every job, held or not."""
         for job in self.site.yard.jobs.all():
             if self.site.yard.jobs.get(job.id) is job:
                 move.erase(self.site.yard, job, self.site.now_ms)
@@ -113,42 +104,42 @@ class RandomVerbs:
             delay_ms = draw.choice((0, 0, 50, 2000))
             self.site.put(self._body(), draw.choice(QUEUES), draw.randrange(2000), delay_ms, 2000)
             return
-        self._enter(draw.choice(QUEUES), self._extra())
+        self._enter(draw.choice(QUEUES), self._details())
 
     def put_flow(self) -> None:
-        """Put some jobs, then one that waits for them and for some that were there."""
+        """Put some jobs, then one that waits for them and for some existing ones."""
         draw = self.random
         count = draw.randrange(1, 3)
         parent_id = int(self.site.journal.next_id) + count
         children = []
         for _ in range(count):
-            of_parent = Extra()
+            of_parent = JobDetails()
             of_parent.parent_id = parent_id
             children.append(self._enter(draw.choice(QUEUES), of_parent))
         living = self._jobs(READY, DELAYED, LEASED, BLOCKED)
         children += draw.sample(living, min(len(living), draw.randrange(2)))
-        extra = self._extra() or Extra()
+        details = self._details() or JobDetails()
         members = {int(child.id): child for child in children}
-        extra.members = [
+        details.members = [
             Member(child_id, f"{child.queue.name}:{child_id}")
             for child_id, child in members.items()
         ]
-        parent = self._enter(draw.choice(QUEUES), extra)
+        parent = self._enter(draw.choice(QUEUES), details)
         assert (parent.state, parent.id) == (BLOCKED, parent_id)
 
-    def _enter(self, name: str, extra: Extra | None) -> Job:
+    def _enter(self, name: str, details: JobDetails | None) -> Job:
         draw = self.random
         queue = self.site.queue(name)
-        if extra is not None and queue.keys is not None and queue.keys.has(extra.unique_key):
-            extra.unique_key = ""
-        wish = Wish(BUNQUEUE, draw.choice((MSGPACK, JSON)), self._body())
-        wish.rank = draw.randrange(-3, 3)
-        wish.delay_ms = draw.choice((0, 0, 0, 50, 2000))
-        wish.own_ms = self.site.now_ms
-        wish.policy = self._policy()
-        wish.extra = extra
-        make_room(self.site.yard, room_for(queue, wish), self.site.now_ms)
-        job = enter(self.site.yard, queue, wish, self.site.now_ms)
+        if details is not None and queue.keys is not None and queue.keys.has(details.unique_key):
+            details.unique_key = ""
+        new_job = NewJob(BUNQUEUE, draw.choice((MSGPACK, JSON)), self._body())
+        new_job.rank = draw.randrange(-3, 3)
+        new_job.delay_ms = draw.choice((0, 0, 0, 50, 2000))
+        new_job.own_ms = self.site.now_ms
+        new_job.policy = self._policy()
+        new_job.details = details
+        make_room(self.site.yard, room_for(queue, new_job), self.site.now_ms)
+        job = enter(self.site.yard, queue, new_job, self.site.now_ms)
         offer(self.site.yard, queue, self.site.now_ms)
         return job
 
@@ -167,23 +158,25 @@ class RandomVerbs:
         policy.child_failure = draw.choice(CHILD_WAYS)
         return intern(self.site.yard, policy)
 
-    def _extra(self) -> Extra | None:
+    def _details(self) -> JobDetails | None:
         draw = self.random
         if draw.random() < 0.4:
             return None
-        extra = Extra()
+        details = JobDetails()
         if draw.random() < 0.3:
-            extra.custom_id = f"job {self._puts} \N{SNOWMAN}"
+            details.custom_id = f"job {self._puts} \N{SNOWMAN}"
         if draw.random() < 0.4:
-            extra.unique_key = draw.choice(("k1", "k2", "k3"))
-            extra.key_ttl_ms = draw.choice((0, 5000))
-            extra.key_until_ms = self.site.now_ms + extra.key_ttl_ms if extra.key_ttl_ms else 0
+            details.unique_key = draw.choice(("k1", "k2", "k3"))
+            details.key_ttl_ms = draw.choice((0, 5000))
+            details.key_until_ms = (
+                self.site.now_ms + details.key_ttl_ms if details.key_ttl_ms else 0
+            )
         if draw.random() < 0.4:
-            extra.group_id = draw.choice(("g1", "g2"))
+            details.group_id = draw.choice(("g1", "g2"))
         if draw.random() < 0.3:
-            extra.marks = b"\x81\xa4tags\x90"
-            extra.parent_id = draw.randrange(1, 50)
-        return extra
+            details.protocol_fields = b"\x81\xa4tags\x90"
+            details.parent_id = draw.randrange(1, 50)
+        return details
 
     def _body(self) -> bytes:
         self._puts += 1
@@ -197,10 +190,10 @@ class RandomVerbs:
         draw = self.random
         queues = [self.site.queue(name) for name in QUEUES if name in self.site.yard.queues]
         terms = draw.choice((TERMS, TOKEN_TERMS))
-        take(self.site.yard, queues, draw.choice(self.holders).book, terms, self.site.now_ms)
+        take(self.site.yard, queues, draw.choice(self.holders).lease_set, terms, self.site.now_ms)
 
     def end_one(self) -> None:
-        """End the run of a job in any way there is."""
+        """End the run of a job in a random way."""
         draw = self.random
         held = self._jobs(LEASED)
         if not held:
@@ -227,11 +220,11 @@ class RandomVerbs:
             finish.touch(yard, lease, 4000, now_ms)
         elif job.family == BEANSTALK:
             finish.release(yard, job, draw.randrange(2000), draw.choice((0, 500)), now_ms)
-        elif job.extra is not None and job.extra.open_count() > 0:
+        elif job.details is not None and job.details.open_count() > 0:
             finish.park(yard, job, now_ms)
 
     def leave(self) -> None:
-        """Let a holder go with all it holds, and another come."""
+        """Close a holder with its leases, and open another."""
         at = self.random.randrange(len(self.holders))
         self.holders[at].leave()
         self.holders[at] = self.site.connect()
@@ -239,7 +232,7 @@ class RandomVerbs:
     # -- about --------------------------------------------------------------------------------
 
     def move_one(self) -> None:
-        """Do something to a job that nobody runs."""
+        """Change a job that is not running."""
         draw = self.random
         yard, now_ms = self.site.yard, self.site.now_ms
         choice = draw.randrange(6)
@@ -258,11 +251,11 @@ class RandomVerbs:
             move.set_due(yard, job, draw.choice((0, 400)), now_ms)
         elif choice == 4:
             move.lay_aside(yard, job, "laid aside", now_ms)
-        elif job.state != DEAD or job.extra is None or job.extra.open_count() == 0:
-            take_job(yard, job.id, draw.choice(self.holders).book, TERMS, now_ms)
+        elif job.state != DEAD or job.details is None or job.details.open_count() == 0:
+            take_job(yard, job.id, draw.choice(self.holders).lease_set, TERMS, now_ms)
 
     def wake_one(self) -> None:
-        """Kick what a beanstalk client can kick."""
+        """Kick a job that a beanstalk client can kick."""
         draw = self.random
         yard, now_ms = self.site.yard, self.site.now_ms
         asleep = self._jobs(DEAD, DELAYED)
@@ -284,27 +277,27 @@ class RandomVerbs:
             move.erase(yard, draw.choice(yard.jobs.all()), now_ms)
 
     def note_one(self) -> None:
-        """Write something about a job, or take its key away."""
+        """Change details of a job, or free its key."""
         draw = self.random
         yard = self.site.yard
         jobs = [job for job in yard.jobs.all() if job.family == BUNQUEUE]
         if not jobs:
             return
         job = draw.choice(jobs)
-        extra = job.more()
-        fields = Fields()
+        details = job.ensure_details()
+        fields = FieldWriter()
         choice = draw.randrange(5)
         if choice == 0:
-            fields.text(PROGRESS, f"{draw.randrange(100)}\0on the way")
+            fields.text(Tag.PROGRESS, f"{draw.randrange(100)}\0on the way")
         elif choice in (1, 2):
             log_field(fields, LogLine(self.site.now_ms, "info", "line \N{SNOWMAN}\0"))
         elif choice == 3:
-            fields.numbers(LOGS_CUT, (draw.randrange(3),), b"")
-        elif extra.unique_key and draw.random() < 0.5:
+            fields.numbers(Tag.LOGS_CUT, (draw.randrange(3),), b"")
+        elif details.unique_key and draw.random() < 0.5:
             yard.names.free_key(job)
-            fields.begin(KEY_DROPPED, 0)
-        elif extra.unique_key:
-            fields.numbers(KEY_UNTIL, (self.site.now_ms + 1000,), b"")
+            fields.begin(Tag.KEY_DROPPED, 0)
+        elif details.unique_key:
+            fields.numbers(Tag.KEY_UNTIL, (self.site.now_ms + 1000,), b"")
         else:
             return
         yard.note(job, fields.done())
@@ -317,7 +310,7 @@ class RandomVerbs:
             move.set_body(self.site.yard, job, self._body(), job.codec, self.site.now_ms)
 
     def change_rules(self) -> None:
-        """Set what holds a queue or a group back, mostly so that it soon lets go."""
+        """Set a pause or a limit of a queue or a group, mostly a short one."""
         draw = self.random
         yard, now_ms = self.site.yard, self.site.now_ms
         queue = self.site.queue(draw.choice(QUEUES))

@@ -1,4 +1,4 @@
-"""RESP as redis-py writes and reads it: what our own reader and writers are held against."""
+"""RESP as redis-py writes and reads it: the reference for our own reader and writers."""
 
 import socket
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from redis.exceptions import ConnectionError as Ended
 
 from tests.support.patience import PATIENCE_S
 
-# redis-py gives no types to these.
+# redis-py has no types for these.
 _encoder: Any = Encoder
 _serializer: Any = PythonRespSerializer
 _ENCODER: Final = _encoder("utf-8", "strict", decode_responses=False)

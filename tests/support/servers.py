@@ -1,7 +1,7 @@
 """Server processes: Jobyard and the original beanstalkd, started, awaited and ended.
 
 A process started here is ended by its own handle. Standard error goes to a file, so that a
-talkative server never blocks on a full pipe and a failed start can be explained.
+verbose server never blocks on a full pipe and a failed start can be explained.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from tests.support.patience import PATIENCE_S
 START_S: Final = PATIENCE_S
 END_S: Final = PATIENCE_S
 JOBYARD: Final = (sys.executable, "-m", "jobyard")
-# Their own ports may be taken; who wants one of these doors says where.
+# Their default ports may be taken; a test that needs one of these doors sets its address.
 OTHERS_OFF: Final = {
     "JOBYARD_BUNQUEUE": "off", "JOBYARD_HTTP": "off", "JOBYARD_GLIDEMQ": "off",
 }  # fmt: skip
 
-# The receiver finds its own process number in LISTEN_PID, which only the child itself knows.
+# The receiver checks its own process id in LISTEN_PID, which only the child itself has.
 HAND_OVER: Final = """
 import os, sys
 os.dup2(int(sys.argv[1]), 3, inheritable=True)
@@ -58,7 +58,7 @@ class Process:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self.stderr,
-            # The beanstalk door alone, unless a flag opens another.
+            # Only the beanstalk door, unless a flag opens another.
             env={**os.environ, **OTHERS_OFF, **(env or {})},
             pass_fds=pass_fds,
             cwd=cwd,
@@ -66,11 +66,11 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """Return the process id."""
         return self.child.pid
 
     def read_line(self) -> str:
-        """Return the next line of standard output; fail when the process ends or is too slow."""
+        """Return the next line of standard output; fail if the process ends or is too slow."""
         assert self.child.stdout is not None
         descriptor = self.child.stdout.fileno()
         deadline = time.monotonic() + START_S
@@ -88,7 +88,7 @@ class Process:
         return line.decode("utf-8")
 
     def errors(self) -> str:
-        """Everything written to standard error so far."""
+        """Return everything written to standard error so far."""
         size = os.fstat(self.stderr.fileno()).st_size
         return os.pread(self.stderr.fileno(), size, 0).decode("utf-8", "replace")
 
@@ -104,13 +104,13 @@ class Process:
             raise ServerFailed(f"still runs after {END_S} s; stderr: {self.errors()}") from None
 
     def rest_of_output(self) -> str:
-        """Everything left on standard output, once the process has ended."""
+        """Return the rest of standard output, once the process has ended."""
         assert self.child.stdout is not None
         assert self.child.returncode is not None, "the process still runs"
         return (bytes(self._out) + self.child.stdout.read()).decode("utf-8")
 
     def close(self) -> None:
-        """End the process if it still runs, and let go of its pipes."""
+        """End the process if it still runs, and close its pipes."""
         if self.child.poll() is None:
             self.child.kill()
         self.child.wait(END_S)
@@ -127,24 +127,24 @@ class Server:
         self.address = address
 
     def signal_drain(self) -> None:
-        """Ask for drain mode."""
+        """Request drain mode."""
         self.process.signal(signal.SIGUSR1)
 
     def close(self) -> None:
-        """End it."""
+        """End the server."""
         self.process.close()
 
 
 def parse_ready(line: str) -> dict[str, str]:
-    """Read `ready name=value ...` into its parts."""
+    """Parse `ready name=value ...` into its parts."""
     word, _, rest = line.partition(" ")
     if word != "ready":
-        raise ServerFailed(f"expected the ready line, came {line!r}")
+        raise ServerFailed(f"expected the ready line, got {line!r}")
     return dict(part.split("=", 1) for part in rest.split(" "))
 
 
 def parse_address(text: str) -> tuple[str, int] | str:
-    """Read `host:port` or `unix:PATH`."""
+    """Parse `host:port` or `unix:PATH`."""
     if text.startswith("unix:"):
         return text.removeprefix("unix:")
     host, _, port = text.rpartition(":")
@@ -163,7 +163,7 @@ def start_jobyard(*flags: str, address: str = "127.0.0.1:0", cwd: Path | None = 
 
 
 def find_original() -> str | None:
-    """Return the path of the original beanstalkd, when it is installed."""
+    """Return the path of the original beanstalkd, if it is installed."""
     return shutil.which("beanstalkd", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/sbin")
 
 
@@ -177,9 +177,9 @@ def original_version() -> str | None:
 
 
 def start_activated(command: list[str]) -> Server:
-    """Start a server on a listening socket handed over as systemd does.
+    """Start a server on a listening socket passed in as systemd does.
 
-    Connections queue in the kernel from the first moment: no port to guess, nothing to poll.
+    Connections queue in the kernel from the start: no port to guess, nothing to poll.
     """
     listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
     descriptor = listener.fileno()
@@ -206,7 +206,7 @@ def free_port() -> int:
 
 
 def run_to_end(command: list[str], *, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command that is expected to end by itself; return its code and what it said."""
+    """Run a command that should end on its own; return its exit code and output."""
     try:
         return subprocess.run(
             command,

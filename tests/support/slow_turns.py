@@ -1,4 +1,4 @@
-"""Turns of the glide-mq door that have room for little work, so that little of it is long."""
+"""Turns of the glide-mq door with room for little work, so that even small work takes several."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ UNITS = 40
 
 
 def slow(library: Library, units: int = UNITS) -> Library:
-    """Let a turn have little room from now on."""
+    """Limit the units of every turn from now on."""
     site = library.site
     site.yard.tasks.units_per_turn = units
     site.yard.tasks.first_units = 4
@@ -26,9 +26,9 @@ def session_of(library: Library) -> GlidemqSession:
 
 
 def answer(library: Library, *words: object) -> tuple[Any, int]:
-    """Ask for something; return the answer, and how many turns it took.
+    """Send a command; return the answer, and how many turns it took.
 
-    No turn does more than it has room for, and one part of work that is begun.
+    Check that no turn exceeds its limit by more than one unfinished step.
     """
     client = library.client
     session = session_of(library)
@@ -41,7 +41,7 @@ def answer(library: Library, *words: object) -> tuple[Any, int]:
         assert done - before <= 3 * int(tasks.units_per_turn)
         before = done
         if not library.site.slice():
-            # What was written has left.
+            # The output has been sent.
             client.resume()
         turns += 1
         assert turns < 10_000

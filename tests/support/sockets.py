@@ -1,8 +1,8 @@
-"""Sockets whose every wait has an end, and the stage of a real server.
+"""Sockets with a timeout on every wait, and the stage of a real server.
 
-`REPLY_S` bounds how long an answer may take, `SILENCE_S` how long silence is listened to.
-A silent peer is believed after `SILENCE_S`: too short a wait can only hide a fault, never
-invent one.
+`REPLY_S` limits how long an answer may take, `SILENCE_S` how long a test waits for silence.
+A peer counts as silent after `SILENCE_S`: too short a wait can only hide a failure, never
+cause one.
 """
 
 import select
@@ -29,11 +29,11 @@ class SocketPeer:
         sock.settimeout(REPLY_S)
 
     def send(self, data: bytes) -> None:
-        """Give bytes to the kernel; the peer may be slow, but not for ever."""
+        """Send bytes; the peer may be slow, within limits."""
         self._sock.sendall(data)
 
     def receive_more(self, timeout_s: float) -> bool:
-        """Wait for bytes or the end of the connection; say whether anything came in time."""
+        """Wait for bytes or the end of the connection; return whether anything came in time."""
         if self._has_ended:
             return False
         readable, _, _ = select.select([self._sock], [], [], timeout_s)
@@ -49,7 +49,7 @@ class SocketPeer:
         return True
 
     def _await(self, is_enough: int | bytes) -> None:
-        """Read until so many bytes, or these bytes, are there."""
+        """Read until this many bytes, or these bytes, are there."""
         deadline = time.monotonic() + REPLY_S
         while not (
             len(self._unread) >= is_enough
@@ -67,7 +67,7 @@ class SocketPeer:
         return data
 
     def read_line(self) -> bytes:
-        """Take bytes up to and with the next CRLF."""
+        """Take bytes up to and including the next CRLF."""
         self._await(b"\r\n")
         return self._take(self._unread.index(b"\r\n") + 2)
 
@@ -77,12 +77,12 @@ class SocketPeer:
         return self._take(size)
 
     def take_unread(self) -> bytes:
-        """Take whatever is there or comes within `SILENCE_S`."""
+        """Take whatever is there or arrives within `SILENCE_S`."""
         self.receive_more(SILENCE_S)
         return self._take(len(self._unread))
 
     def await_end(self) -> bytes:
-        """Read until the server has closed; return all it said before."""
+        """Read until the server has closed; return everything read."""
         deadline = time.monotonic() + REPLY_S
         while not self._has_ended:
             left_s = deadline - time.monotonic()
@@ -124,7 +124,7 @@ def connect(address: tuple[str, int] | str) -> SocketPeer:
             raise
     else:
         sock = socket.create_connection(address, timeout=REPLY_S)
-        # A step is one send: Nagle would glue a raw step to the next one.
+        # A step is one send: Nagle would join it with the next one.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return SocketPeer(sock)
 
@@ -139,7 +139,7 @@ def stat(answer: bytes, key: str) -> str:
 
 
 def await_stat(peer: SocketPeer, key: str, wanted: str) -> None:
-    """Ask for `stats` until a value is there: for what a server learns from its kernel.
+    """Request `stats` until a value is as wanted: for facts a server learns from its kernel.
 
     A closed socket or a signal reaches the server some loop turns later.
     """
@@ -164,11 +164,11 @@ class SocketStage:
         return peer
 
     def tick(self, ms: int) -> None:
-        """Really wait: a server's clock cannot be moved from outside."""
+        """Wait in real time: a server's clock cannot be moved from outside."""
         select.select([], [], [], ms / 1000)
 
     def drain(self) -> None:
-        """Send the signal and see the server say that it drains."""
+        """Send the signal and wait until the server reports that it drains."""
         probe = connect(self.server.address)
         probe.ask(b"list-tube-used")  # before its first answer a server may not catch signals yet
         self.server.signal_drain()
@@ -176,7 +176,7 @@ class SocketStage:
         probe.close()
 
     def sweep(self) -> None:
-        """Leave the server as a new one but for its cumulative counters: no job, no tube."""
+        """Reset the server to no jobs and no tubes; cumulative counters stay."""
         broom = connect(self.server.address)
         await_stat(broom, "current-connections", "1")
         broom.ask(b"pause-tube default 0")

@@ -4,16 +4,16 @@ Escapes: ``\r \n \t \0 \s \\ \xNN`` (``\s`` is a space, so that one at a line's 
 Braces, where text is sent or matched:
 
     {a*200}       the character a, 200 times
-    {id}          a number: matched once it is kept under that name, afterwards it must be equal
-    {id+1}        the kept number plus one
-    {later>id}    a number above the kept one, itself kept
+    {id}          a number: the first match stores it under that name, later ones must be equal
+    {id+1}        the stored number plus one
+    {later>id}    a number above the stored one, itself stored
     {58..60}      any whole number in that range
-    {name:kind}   keeps text of a kind (int, word, hex, hexword, seconds, any)
-    {:kind}       matches text of a kind and forgets it
+    {name:kind}   stores text of a kind (int, word, hex, hexword, seconds, any)
+    {:kind}       matches text of a kind and stores nothing
     {"name"}      a value that the layout of 1.13 quotes and that of 1.12 does not
     {"n"*200}     the same for n, 200 times
 
-Knows nothing of connections or servers. A text that cannot be read raises `TranscriptError`.
+Knows nothing of connections or servers. Invalid text raises `TranscriptError`.
 """
 
 import re
@@ -24,7 +24,7 @@ KINDS: Final = {
     "int": rb"[0-9]+",
     "word": rb"[^ \r\n]+",
     "hex": rb"[0-9a-f]{16}",
-    # Digits alone, or digits with one `e`, would be a number to clients that read YAML.
+    # Digits alone, or digits with one `e`, would be a number to YAML parsers.
     "hexword": rb"(?=[0-9e]*[a-df])[0-9a-f]{16}",
     "seconds": rb"[0-9]+\.[0-9]{6}",
     "any": rb"[^\r\n]*",
@@ -41,20 +41,20 @@ KEPT: Final = re.compile(r"(?P<name>[a-z][a-z0-9]*)?(?::(?P<kind>[a-z]+))?")
 
 
 class TranscriptError(Exception):
-    """The transcript itself is wrong: unreadable, or it uses a value nothing has given yet."""
+    """The transcript itself is wrong: invalid, or it uses a value that is not set yet."""
 
 
 @dataclass
 class Values:
-    """What a case has kept so far, and whether the server quotes as 1.13 does."""
+    """The values a case has stored so far, and whether the server quotes as 1.13 does."""
 
     kept: dict[str, bytes] = field(default_factory=dict)
     is_quoting: bool = True
 
     def number(self, name: str) -> int:
-        """Return a kept number; it must have been matched before."""
+        """Return a stored number; it must have been matched before."""
         if name not in self.kept:
-            raise TranscriptError(f"{{{name}}} is used before anything gave it a value")
+            raise TranscriptError(f"{{{name}}} is used before it has a value")
         return int(self.kept[name])
 
 
@@ -70,7 +70,7 @@ def unescape(token: str) -> bytes:
 
 
 def tokens_of(text: str) -> list[str]:
-    """Cut a text into escapes, braces and plain runs; nothing may be left over."""
+    """Split a text into escapes, braces and plain runs; nothing may be left over."""
     tokens = TOKEN.findall(text)
     if "".join(tokens) != text:
         raise TranscriptError(f"cannot read {text!r}")
@@ -91,7 +91,7 @@ def plain_brace(inside: str, values: Values) -> bytes | None:
 
 
 def to_send(text: str, values: Values) -> bytes:
-    """Return the bytes a text stands for; every name in it must be kept already."""
+    """Return the bytes a text stands for; every name in it must have a value."""
     out = bytearray()
     for token in tokens_of(text):
         if not token.startswith("{"):
@@ -105,7 +105,7 @@ def to_send(text: str, values: Values) -> bytes:
 
 
 class Pattern:
-    """A text to match, with the names and bounds its braces ask for."""
+    """A text to match, with the names and ranges of its braces."""
 
     def __init__(self, text: str, values: Values) -> None:
         self._values = values
@@ -139,7 +139,7 @@ class Pattern:
         self._bounds.append(bounds)
 
     def matches(self, data: bytes) -> bool:
-        """Match the whole of `data`; keep what it names only when all of it fits."""
+        """Match the whole of `data`; store named values only if all of it fits."""
         found = re.fullmatch(bytes(self._regex), data, re.DOTALL)
         if found is None:
             return False

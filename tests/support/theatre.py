@@ -1,8 +1,8 @@
-"""Stages for transcripts: one shared server per kind, fresh ones where a case asks for it.
+"""Stages for transcripts: one shared server per kind, and fresh ones for cases that need them.
 
-A server is shared by the cases of a kind because starting one takes far longer than a case.
-After each case it is swept clean; a server that cannot be swept, or whose case failed, is
-replaced, so that one fault never colours the next case.
+The cases of a kind share a server because starting one takes far longer than a case.
+After each case it is cleaned; a server that cannot be cleaned, or whose case failed, is
+replaced, so that one failure never affects the next case.
 """
 
 import shutil
@@ -43,7 +43,7 @@ class Theatre:
 
     @contextmanager
     def open(self, case: Case, player: str) -> Iterator[Stage]:
-        """Give the case the stage it asks for."""
+        """Yield the stage that the case needs."""
         if player in (BARE, BYTEWISE):
             yield BareStage(case.settings, is_bytewise=player == BYTEWISE)
         elif case.is_fresh:
@@ -64,7 +64,7 @@ class Theatre:
 
     @contextmanager
     def borrow(self, player: str) -> Iterator[SocketStage]:
-        """Lend the shared server of a player; afterwards sweep it, or replace it after a fault."""
+        """Yield the shared server of a player; then clean it, or replace it after a failure."""
         server = self._shared.pop(player, None) or self._start(player, {})
         is_clean = False
         try:

@@ -1,11 +1,12 @@
-"""A yard with one queue that is a topic, and short words for its verbs."""
+"""A yard with one queue that is a topic, and short methods for its verbs."""
 
 from jobyard.engine.topics import topic_queue
-from jobyard.engine.topics.push_stream import OpenWorker, Stream
+from jobyard.engine.topics.push_stream import OpenStreamWorker, PushStream
 from jobyard.engine.topics.removal import NO_SEQ, Removal
-from jobyard.engine.topics.topic_queue import Ended, Produced, Record
+from jobyard.engine.topics.topic_queue import Ended, NewRecord, Produced
 from jobyard.model.job import Job
-from jobyard.model.queue import Lease, Queue
+from jobyard.model.lease import Lease
+from jobyard.model.queue import Queue
 from jobyard.model.topic.config import TopicConfig, read_config
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, recount
@@ -16,16 +17,18 @@ def config(**given: object) -> TopicConfig:
     return read_config({"type": "queue", **given})
 
 
-def record(data: bytes = b"{}", tag: str = "", *, delay_ms: int = 0, priority: int = 0) -> Record:
-    """Return a job to be written."""
-    one = Record(data, tag=tag)
+def record(
+    data: bytes = b"{}", tag: str = "", *, delay_ms: int = 0, priority: int = 0
+) -> NewRecord:
+    """Return a job to write."""
+    one = NewRecord(data, tag=tag)
     one.delay_ms = delay_ms
     one.priority = priority
     return one
 
 
-class Inbox(OpenWorker):
-    """A worker that keeps what it is sent."""
+class Inbox(OpenStreamWorker):
+    """A worker that keeps the jobs it receives."""
 
     def __init__(self) -> None:
         self.leases: list[Lease] = []
@@ -38,7 +41,7 @@ class Inbox(OpenWorker):
         self.is_over = True
 
     def seqs(self) -> list[int]:
-        """Return the seqs it was sent since it was last asked."""
+        """Return the seqs received since the last call."""
         found = [int(lease.job.key) for lease in self.leases]
         self.leases.clear()
         return found
@@ -63,21 +66,21 @@ class Topic(OpenYard):
 
     @property
     def t(self) -> Queue:
-        """The queue."""
+        """Return the queue."""
         return self.yard.queues["t"]
 
     def write(self, *bodies: bytes, key: str = "") -> Produced:
         """Write jobs."""
         return self.produce(*(record(body) for body in bodies), key=key)
 
-    def produce(self, *records: Record, key: str = "") -> Produced:
+    def produce(self, *records: NewRecord, key: str = "") -> Produced:
         """Write jobs."""
         return topic_queue.produce(self.yard, self.t, list(records), key, self.now_ms)
 
     def claim(self, node: str = "w", most: int = 1, lease_ms: int = 30_000) -> list[Lease]:
         """Claim jobs."""
-        book = topic_queue.node_book(self.yard, node)
-        return topic_queue.claim(self.yard, self.t, node, most, lease_ms, book, self.now_ms)
+        lease_set = topic_queue.node_leases(self.yard, node)
+        return topic_queue.claim(self.yard, self.t, node, most, lease_ms, lease_set, self.now_ms)
 
     def claimed(self, node: str = "w", most: int = 1, lease_ms: int = 30_000) -> list[int]:
         """Claim jobs and return their seqs."""
@@ -106,7 +109,7 @@ class Topic(OpenYard):
         return int(removal.count)
 
     def removal(self, before_seq: int = NO_SEQ, tag: str | None = None) -> Removal:
-        """Return the work of deleting jobs."""
+        """Return the task that deletes jobs."""
         return Removal(
             self.yard,
             self.t,
@@ -116,10 +119,10 @@ class Topic(OpenYard):
             has_match=tag is not None,
         )
 
-    def stream(self, node: str = "w", most: int = 1) -> tuple[Stream, Inbox]:
+    def stream(self, node: str = "w", most: int = 1) -> tuple[PushStream, Inbox]:
         """Open a stream."""
         inbox = Inbox()
-        stream = Stream(self.yard, self.t, node, most, 0, inbox)
+        stream = PushStream(self.yard, self.t, node, most, 0, inbox)
         stream.open(self.now_ms)
         return stream, inbox
 
@@ -132,12 +135,12 @@ class Topic(OpenYard):
         return [int(job.key) for job in self.peek()]
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Return how many are ready, in flight, delayed, and there at all."""
+        """Return how many jobs are ready, in flight, delayed, and in total."""
         found = topic_queue.counts(self.t)
         return found.ready, found.in_flight, found.delayed, found.count
 
     def again(self, ms: int = 0) -> "Topic":
-        """Lose power, and start once more on what the disk holds."""
+        """Cut the power, and start again on what the disk holds."""
         assert self.memory is not None
         recount(self.yard)
         self.commit()

@@ -1,12 +1,12 @@
-"""Transcripts: conversations in plain text, read into cases that any player can perform.
+"""Transcripts: conversations in plain text, parsed into cases that any player can perform.
 
 A file holds cases; a case starts at ``== its name`` and is a list of steps, one a line:
 
     # a remark                         (also between cases)
-    only: jobyard -- the reason        tags stand before the first step; above the first case
-    except: 1.12 -- the reason         they hold for the whole file
-    server: max-job-size=10            a server of its own with that setting
-    fresh: the reason                  a server that nobody has talked to yet
+    only: jobyard -- the reason        tags come before the first step; above the first case
+    except: 1.12 -- the reason         they apply to the whole file
+    server: max-job-size=10            a separate server with that setting
+    fresh: the reason                  a server that has had no connection yet
 
     A> put 0 0 60 5                    connection A sends the line and CRLF
     A>| hel                            A sends exactly these bytes
@@ -16,9 +16,9 @@ A file holds cases; a case starts at ``== its name`` and is a list of steps, one
       - default                        lines are all of it (`having`: some of it, in this order)
     A is waiting                       nothing comes (`A is silent` says the same)
     A is closed                        the server has ended the connection
-    A connects | A closes | A resets | A shuts down        the peer's own doing
+    A connects | A closes | A resets | A shuts down        actions of the peer
     tick 1500ms                        time passes
-    server drains                      the server is told to take no more jobs
+    server drains                      the server enters drain mode
 
 A connection opens at its first step. Text follows the rules of `tests.support.text`.
 Knows nothing of servers; `tests.support.play` performs what is read here.
@@ -43,7 +43,7 @@ REASONED: Final = re.compile(r"(?P<target>\S+) -- (?P<reason>.+)")
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a case: what is done or expected, by whom, and where it is written."""
+    """One line of a case: an action or an expectation, by whom, and where it is written."""
 
     line: int
     kind: str  # send, receive, ok, state, deed, tick, drain
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass
 class Case:
-    """One conversation, the servers it holds for, and what it needs of them."""
+    """One conversation, the servers it applies to, and what it needs of them."""
 
     path: Path
     name: str
@@ -70,16 +70,16 @@ class Case:
 
     @property
     def id(self) -> str:
-        """The name pytest shows."""
+        """Return the name that pytest shows."""
         return f"{self.path.stem}:{re.sub(r'[^a-z0-9]+', '-', self.name.lower()).strip('-')}"
 
     @property
     def ticks_ms(self) -> int:
-        """How much time the case lets pass."""
+        """Return how much time the case lets pass."""
         return sum(step.ms for step in self.steps)
 
     def why_not(self, target: str, player: str = "") -> str | None:
-        """Say why this case does not hold for a target (`jobyard`, `1.12`) or player, or None."""
+        """Return why this case does not apply to a target (`jobyard`, `1.12`) or player."""
         is_elsewhere = self.only is not None and target != self.only
         if is_elsewhere or not self.excepted.isdisjoint((target, player)):
             return self.reason
@@ -87,7 +87,7 @@ class Case:
 
 
 def parse_step(text: str, number: int) -> Step:
-    """Read one unindented line."""
+    """Parse one unindented line."""
     if match := RECEIVE_OK.fullmatch(text):
         return Step(number, "ok", match["who"], match["how"])
     if match := SEND.fullmatch(text):
@@ -107,7 +107,7 @@ def parse_step(text: str, number: int) -> Step:
 
 
 def add_tag(case: Case, name: str, value: str, number: int) -> None:
-    """Put a tag on a case; a restriction without its reason is refused."""
+    """Add a tag to a case; a restriction without a reason is an error."""
     if name == "server":
         key, _, setting = value.partition("=")
         case.settings[key] = setting
@@ -118,7 +118,7 @@ def add_tag(case: Case, name: str, value: str, number: int) -> None:
         return
     reasoned = REASONED.fullmatch(value)
     if reasoned is None:
-        raise TranscriptError(f"line {number}: `{name}` needs its reason: `target -- reason`")
+        raise TranscriptError(f"line {number}: `{name}` needs a reason: `target -- reason`")
     case.reason = reasoned["reason"]
     if name == "only":
         case.only = reasoned["target"]
@@ -127,7 +127,7 @@ def add_tag(case: Case, name: str, value: str, number: int) -> None:
 
 
 def parse(path: Path) -> list[Case]:
-    """Read every case of a file."""
+    """Parse every case of a file."""
     cases: list[Case] = []
     common: list[tuple[str, str, int]] = []
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -163,10 +163,10 @@ def add_line(case: Case, text: str, number: int) -> None:
         return
     last = case.steps.pop() if case.steps else None
     if last is None or last.kind != "ok":
-        raise TranscriptError(f"{case.path.name}:{number}: nothing here takes an indented line")
+        raise TranscriptError(f"{case.path.name}:{number}: unexpected indented line")
     case.steps.append(Step(last.line, "ok", last.who, last.text, lines=(*last.lines, text.strip())))
 
 
 def parse_all(folder: Path) -> list[Case]:
-    """Read every transcript in a folder, in the order of their names."""
+    """Parse every transcript in a folder, in the order of their names."""
     return [case for path in sorted(folder.glob("*.txt")) for case in parse(path)]

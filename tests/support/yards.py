@@ -1,14 +1,14 @@
-"""A yard over a storage in memory, with the clock in the test's hand.
+"""A yard over a storage in memory, with a clock that the test controls.
 
-`OpenYard` is what a server is without sockets: journal, engine, door, compactor. `snapshot` says
-what a client could know of it, so that two yards can be compared; `recount` holds every counter and
-every index against the jobs themselves.
+`OpenYard` is a server without sockets: journal, engine, door, compactor. `snapshot` returns
+what clients could see of it, so that two yards can be compared; `recount` compares every counter
+and every index with the jobs themselves.
 """
 
 from typing import Final
 
 from jobyard.engine.jobs.listing import prioritized_jobs
-from jobyard.engine.jobs.put import Wish, enter, intern, make_room, put, room_for
+from jobyard.engine.jobs.put import NewJob, enter, intern, make_room, put, room_for
 from jobyard.engine.jobs.queues import is_ruled, open_queue
 from jobyard.engine.jobs.take import offer, take, take_job
 from jobyard.engine.jobs.tick import tick
@@ -24,14 +24,16 @@ from jobyard.journal.journal import Journal
 from jobyard.journal.recovery.reader import Reader
 from jobyard.journal.space.live_bytes import entry_bytes, queue_bytes
 from jobyard.journal.storage import Storage
-from jobyard.model.details import OPEN, Extra, Outcome, Tally, size_of
+from jobyard.model.details import JobCounters, JobDetails, MemberState, Outcome
+from jobyard.model.details_codec import size_of
 from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE
-from jobyard.model.index.append_list import Line
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, RAW, READY, Job
+from jobyard.model.lease import Lease, LeaseSet, Proof, Terms
 from jobyard.model.limits import URGENT_RANK
 from jobyard.model.policy import PLAIN, Policy
-from jobyard.model.queue import TOKEN, Book, Lease, Queue, Terms
-from jobyard.model.throttle.ready_lists import STREAM, Shelves
+from jobyard.model.queue import Queue
+from jobyard.model.throttle.ready_lists import ReadyList, ReadyLists
 from jobyard.model.throttle.settings import Rules
 from jobyard.model.topic.config import BARRED
 from jobyard.model.topic.log import LogTopic
@@ -55,23 +57,23 @@ NOW_MS: Final = 1_700_000_000_000
 SEGMENT_SIZE: Final = 1 << 16
 BUDGET: Final = 1 << 40
 JOB_SIZE_MAX: Final = 1 << 20
-TOKEN_TERMS: Final = Terms(BUNQUEUE, TOKEN, 3000, "worker")
+TOKEN_TERMS: Final = Terms(BUNQUEUE, Proof.TOKEN, 3000, "worker")
 
-# A window of history that nothing leaves.
+# A history window that nothing leaves.
 ALL_HISTORY = (86_400_000, 1 << 40)
 
-# Everything a client could know of one job, and of a yard.
+# Everything a client could see of one job, and of a yard.
 Facts = tuple[object, ...]
 Snapshot = dict[object, Facts]
 
 
 class Ears(Peer):
-    """A peer that counts how often it was stirred."""
+    """A peer that counts how often it was woken."""
 
     def __init__(self) -> None:
         self.stirs = 0
 
-    def stirred(self) -> None:
+    def wake(self) -> None:
         self.stirs += 1
 
 
@@ -82,15 +84,15 @@ class Client:
         self._site = site
         self.ears = Ears()
         self.session = BeanstalkSession(site.door, self.ears)
-        self.book: Book = self.session._book
+        self.lease_set: LeaseSet = self.session._lease_set
 
     def say(self, data: bytes) -> bytes:
-        """Send bytes; return what is answered at once."""
+        """Send bytes; return the immediate answer."""
         self.session.receive(data, self._site.now_ms)
         return self.hear()
 
     def hear(self) -> bytes:
-        """Return what was answered since."""
+        """Return the answers since the last call."""
         return self.session.take_output()
 
     def leave(self) -> None:
@@ -128,11 +130,11 @@ class OpenYard:
         self._worker: Client | None = None
 
     @property
-    def book(self) -> Book:
-        """The book of whoever takes jobs at the other door; their connection opens on first use."""
+    def lease_set(self) -> LeaseSet:
+        """Return the lease set of the bunqueue holder, whose connection opens on first use."""
         if self._worker is None:
             self._worker = self.connect()
-        return self._worker.book
+        return self._worker.lease_set
 
     def connect(self) -> Client:
         """Open a connection."""
@@ -162,38 +164,38 @@ class OpenYard:
         rank: int = 0,
         delay_ms: int = 0,
         policy: Policy = PLAIN,
-        extra: Extra | None = None,
+        details: JobDetails | None = None,
     ) -> Job:
-        """Put a job of the other family, and serve who waits."""
+        """Put a job of the bunqueue family, and serve waiting clients."""
         target = self.queue(queue)
-        wish = Wish(BUNQUEUE, MSGPACK, body)
-        wish.rank, wish.delay_ms, wish.own_ms = rank, delay_ms, self.now_ms
-        wish.policy = policy if policy is PLAIN else intern(self.yard, policy)
-        wish.extra = extra
-        make_room(self.yard, room_for(target, wish), self.now_ms)
-        job = enter(self.yard, target, wish, self.now_ms)
+        new_job = NewJob(BUNQUEUE, MSGPACK, body)
+        new_job.rank, new_job.delay_ms, new_job.own_ms = rank, delay_ms, self.now_ms
+        new_job.policy = policy if policy is PLAIN else intern(self.yard, policy)
+        new_job.details = details
+        make_room(self.yard, room_for(target, new_job), self.now_ms)
+        job = enter(self.yard, target, new_job, self.now_ms)
         offer(self.yard, target, self.now_ms)
         return job
 
     def pull(self, *queues: str) -> Lease | None:
-        """Lease the best job of some queues at the other door, if one may leave."""
+        """Lease the best job of some queues at the bunqueue door, if one is available."""
         found = [self.queue(name) for name in queues or ("default",)]
-        return take(self.yard, found, self.book, TOKEN_TERMS, self.now_ms)
+        return take(self.yard, found, self.lease_set, TOKEN_TERMS, self.now_ms)
 
     def run(self, job: Job) -> Job:
-        """Lease one given job at the other door."""
-        take_job(self.yard, job.id, self.book, TOKEN_TERMS, self.now_ms)
+        """Lease one given job at the bunqueue door."""
+        take_job(self.yard, job.id, self.lease_set, TOKEN_TERMS, self.now_ms)
         return job
 
-    def take(self, book: Book, *queues: str) -> Lease:
-        """Lease the best job of some queues, which must have one."""
+    def take(self, lease_set: LeaseSet, *queues: str) -> Lease:
+        """Lease the best job of some queues, which must exist."""
         found = [self.queue(name) for name in queues or ("default",)]
-        lease = take(self.yard, found, book, TERMS, self.now_ms)
+        lease = take(self.yard, found, lease_set, TERMS, self.now_ms)
         assert lease is not None
         return lease
 
     def tick(self, ms: int = 0) -> int:
-        """Move the clock and fire what is due."""
+        """Move the clock and fire due timers."""
         self.now_ms += ms
         return tick(self.yard, self.now_ms)
 
@@ -203,7 +205,7 @@ class OpenYard:
         self.bodies.cool()
 
     def compact(self, most: int = 10_000) -> int:
-        """Run the compactor, with a commit after every step, until it finds nothing to do."""
+        """Run the compactor, with a commit after every step, until nothing is left to do."""
         for steps in range(most):
             was_idle = self.compactor.phase == IDLE
             more = self.compactor.step()
@@ -235,7 +237,7 @@ def batches(storage: Storage, segment: Segment) -> list[tuple[int, int, int]]:
 
 
 def snapshot(yard: Yard) -> Snapshot:
-    """Return what clients could know, as it will be after a restart, which ends most leases."""
+    """Return what clients could see after a restart, which ends most leases."""
     found: Snapshot = {}
     for job in yard.jobs.all():
         found[int(job.id)] = _facts(yard, job)
@@ -254,7 +256,7 @@ def snapshot(yard: Yard) -> Snapshot:
 
 
 def log_facts(yard: Yard, log: LogTopic) -> Facts:
-    """Return what a reader or writer could know of a log."""
+    """Return what a reader or writer could see of a log."""
     rows = [
         (
             int(chunk.base) + slot,
@@ -290,14 +292,14 @@ def _queue_facts(name: str, queue: Queue) -> Snapshot:
 
 def _topic_facts(queue: Queue) -> Facts:
     assert queue.config is not None
-    assert queue.roster is not None
-    stock = queue.stock
-    assert stock is not None
+    assert queue.jobs_by_seq is not None
+    topic_state = queue.topic_state
+    assert topic_state is not None
     return (
         queue.config.encode(),
         int(queue.next_seq),
-        int(queue.roster.bytes),
-        stock.encode_floors(),
+        int(queue.jobs_by_seq.bytes),
+        topic_state.encode_floors(),
     )
 
 
@@ -310,10 +312,10 @@ def _rules_facts(rules: Rules) -> Facts:
 
 
 def _facts(yard: Yard, job: Job) -> Facts:
-    extra = job.extra if job.extra is not None else Extra()
-    state = READY if job.state == LEASED and extra.kept is None else int(job.state)
-    counts = extra.tally if extra.tally is not None else Tally()
-    tally = (counts.timeouts, counts.releases, counts.buries, counts.kicks)
+    details = job.details if job.details is not None else JobDetails()
+    state = READY if job.state == LEASED and details.kept is None else int(job.state)
+    counts = details.counters if details.counters is not None else JobCounters()
+    counters = (counts.timeouts, counts.releases, counts.buries, counts.kicks)
     return (
         job.queue.name,
         state,
@@ -327,46 +329,53 @@ def _facts(yard: Yard, job: Job) -> Facts:
         yard.bodies.fetch(job),
         yard.bodies.fetch_result(job) if state == DONE else b"",
         int(job.deliveries),
-        tally,
+        counters,
         int(counts.stalls),
         int(job.attempts),
         (int(job.family), int(job.codec), job.policy.text),
-        # What was taken off a shelf comes back to the stream.
-        int(job.shelf),
-        *extra_facts(extra),
+        # A job taken from another ready list comes back to the stream.
+        int(job.ready_list),
+        *extra_facts(details),
     )
 
 
-def extra_facts(extra: Extra) -> Facts:
-    """Return what is remembered of the rare parts of a job."""
+def extra_facts(details: JobDetails) -> Facts:
+    """Return the details of a job."""
     key: Facts = ()
-    if extra.unique_key:
-        key = (extra.unique_key, extra.key_mode, extra.key_ttl_ms, extra.key_until_ms)
+    if details.unique_key:
+        key = (details.unique_key, details.key_mode, details.key_ttl_ms, details.key_until_ms)
     ended: Facts = ()
-    outcome = extra.outcome
+    outcome = details.outcome
     if outcome is not None:
         ended = (outcome.ended_ms, outcome.started_ms, outcome.reason, outcome.error)
         ended += (outcome.codec, outcome.result_size)
-    remark: Facts = ()
-    if extra.remark is not None:
-        remark = (extra.remark.tag, extra.remark.node, extra.remark.meta)
+    record_meta: Facts = ()
+    if details.record_meta is not None:
+        record_meta = (details.record_meta.tag, details.record_meta.node, details.record_meta.meta)
     glide: Facts = ()
-    if extra.glide is not None:
-        glide = (extra.glide.encode(), sorted((extra.glide.overlay or {}).items()))
+    if details.glide is not None:
+        glide = (details.glide.encode(), sorted((details.glide.overlay or {}).items()))
     kept: Facts = ()
-    if extra.kept is not None:
-        one = extra.kept
+    if details.kept is not None:
+        one = details.kept
         kept = (one.name, one.node, int(one.started_ms), int(one.until_ms), int(one.ttl_ms))
     return (
-        (extra.custom_id, key, extra.group_id, extra.marks, extra.parent_id, remark),
-        [(one.child_id, one.label, one.state, one.value) for one in extra.members or ()],
-        (extra.progress, extra.message),
-        [(line.at_ms, line.level, line.text) for line in extra.logs or ()],
+        (
+            details.custom_id,
+            key,
+            details.group_id,
+            details.protocol_fields,
+            details.parent_id,
+            record_meta,
+        ),
+        [(one.child_id, one.label, one.state, one.value) for one in details.members or ()],
+        (details.progress, details.message),
+        [(line.at_ms, line.level, line.text) for line in details.logs or ()],
         [
             (one.attempt, one.started_ms, one.failed_ms, one.reason, one.error)
-            for one in extra.failures or ()
+            for one in details.failures or ()
         ],
-        (extra.stack, extra.retries, extra.retried_ms),
+        (details.stack, details.retries, details.retried_ms),
         ended,
         kept,
         glide,
@@ -378,13 +387,13 @@ def buried(queue: Queue) -> list[int]:
     return resting(queue.dead)
 
 
-def resting(line: Line) -> list[int]:
-    """Return the ids of the jobs that came to rest in a line, the first to do so first."""
+def resting(line: AppendList) -> list[int]:
+    """Return the ids of ended jobs, the first to end first."""
     return [int(outcome.job.id) for outcome in line.live() if isinstance(outcome, Outcome)]
 
 
 def recount(yard: Yard) -> None:
-    """Hold every index and counter of a yard against its jobs."""
+    """Compare every index and counter of a yard with its jobs."""
     jobs = yard.jobs.all()
     assert yard.jobs.count == len(jobs)
     by_state = {READY: 0, DELAYED: 0, LEASED: 0, DEAD: 0, DONE: 0, BLOCKED: 0}
@@ -393,7 +402,7 @@ def recount(yard: Yard) -> None:
         assert yard.jobs.get(job.id) is job
         assert yard.queues[job.queue.name] is job.queue
         assert (job.lease is not None) == (job.state == LEASED)
-        assert job.lease is not None or job.extra is None or job.extra.kept is None
+        assert job.lease is not None or job.details is None or job.details.kept is None
     assert yard.ready_count == by_state[READY]
     assert yard.delayed_count == by_state[DELAYED]
     assert yard.leased_count == by_state[LEASED]
@@ -414,7 +423,7 @@ def recount(yard: Yard) -> None:
 
 
 def is_urgent(job: Job) -> bool:
-    """Tell whether a job counts as urgent: beanstalk knows no groups, lanes and shelves."""
+    """Return whether a job counts as urgent: groups and ready lists are unknown to beanstalk."""
     return job.state == READY and job.rank < URGENT_RANK and stands_in_stream(job)
 
 
@@ -429,7 +438,7 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     assert queue.held_count == len(ready) - len(plain)
     assert ids(queue.delayed) == sorted(int(job.id) for job in delayed)
     assert all(job.sort_key == job.rank for job in ready if not is_behind(job))
-    assert all(job.shelf == STREAM for job in jobs if job.state != READY)
+    assert all(job.ready_list == ReadyList.STREAM for job in jobs if job.state != READY)
     assert all(job.sort_key == job.due_ms for job in delayed)
     check_bag(queue.leased, leased)
     check_bag(queue.blocked, [job for job in jobs if job.state == BLOCKED])
@@ -445,7 +454,7 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     check_heap(queue.delayed)
     if queue.rules is not None:
         _recount_groups(queue.rules, jobs)
-        recount_shelves(queue.rules.shelves or Shelves(), jobs)
+        recount_shelves(queue.rules.ready_lists or ReadyLists(), jobs)
     else:
         assert all(stands_in_stream(job) for job in ready)
     if delayed:
@@ -454,11 +463,11 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     for job in leased:
         lease = job.lease
         assert lease is not None
-        book = lease.book
-        assert lease in book.leases.items
-        assert book.pos >= 0, "a lease without a timer never ends"
-        assert book.sort_key <= book.soonest_ms()
-        check_heap(book.leases)
+        lease_set = lease.lease_set
+        assert lease in lease_set.leases.items
+        assert lease_set.pos >= 0, "a lease without a timer never ends"
+        assert lease_set.sort_key <= lease_set.soonest_ms()
+        check_heap(lease_set.leases)
     _recount_waiters(queue)
 
 
@@ -506,23 +515,23 @@ def _recount_groups(rules: Rules, jobs: list[Job]) -> None:
 
 
 def _recount_names(yard: Yard, jobs: list[Job]) -> None:
-    """Hold what jobs are found by against the jobs."""
+    """Compare the tables by which jobs are found with the jobs."""
     custom: dict[str, Job] = {}
     waiting: dict[int, list[int]] = {}
     for job in jobs:
-        extra = job.extra if job.extra is not None else Extra()
-        if extra.custom_id and job.family != GLIDE:
-            custom[extra.custom_id] = job
+        details = job.details if job.details is not None else JobDetails()
+        if details.custom_id and job.family != GLIDE:
+            custom[details.custom_id] = job
         if job.state in (READY, DELAYED) and job.policy.ttl_ms > 0:
-            assert extra.expiry is not None, "a time to live without an alarm never ends"
-            assert extra.expiry in yard.timers.items
+            assert details.expiry is not None, "a time to live without an alarm never ends"
+            assert details.expiry in yard.timers.items
         if job.state in (DEAD, DONE):
-            assert extra.expiry is None
+            assert details.expiry is None
             continue
         keys = job.queue.keys
-        assert not extra.unique_key or (keys is not None and keys.has(extra.unique_key))
-        for member in extra.members or ():
-            if member.state == OPEN:
+        assert not details.unique_key or (keys is not None and keys.has(details.unique_key))
+        for member in details.members or ():
+            if member.state == MemberState.OPEN:
                 waiting.setdefault(int(member.child_id), []).append(int(job.id))
     assert dict(yard.names.custom.items()) == custom
     recount_glide_names(yard, jobs)
@@ -533,7 +542,7 @@ def _recount_names(yard: Yard, jobs: list[Job]) -> None:
     assert {child_id: parents for child_id, parents in told.items() if parents} == waiting
     for queue in yard.queues.values():
         for key, owner in (queue.keys or {}).items():
-            assert owner.more().unique_key == key
+            assert owner.ensure_details().unique_key == key
             assert owner.state not in (DEAD, DONE, GONE)
 
 
@@ -554,12 +563,12 @@ def live_bytes(yard: Yard) -> dict[int, int]:
     journal = yard.journal
     live = {int(number): 0 for number in journal.segments}
     for job in yard.jobs.all():
-        extra = job.extra if job.extra is not None else Extra()
-        live[int(job.place >> 32)] += MOVED_SIZE + int(job.size) + int(extra.base_weight)
+        details = job.details if job.details is not None else JobDetails()
+        live[int(job.place >> 32)] += MOVED_SIZE + int(job.size) + int(details.base_weight)
         if job.trail != 0:
-            live[int(job.trail)] += STATE_SIZE + int(size_of(extra))
+            live[int(job.trail)] += STATE_SIZE + int(size_of(details))
     for entry in journal.entries.values():
-        assert entry.segment != 0, "an entry that is remembered nowhere"
+        assert entry.segment != 0, "an entry that is stored nowhere"
         live[int(entry.segment)] += int(entry_bytes(entry))
     for queue in yard.queues.values():
         if queue.segment != 0:
@@ -573,8 +582,8 @@ def live_bytes(yard: Yard) -> dict[int, int]:
 
 
 def recount_live_bytes(yard: Yard) -> None:
-    """Hold the live bytes of every segment against the jobs."""
+    """Compare the live bytes of every segment with the jobs."""
     journal = yard.journal
     counted = {int(number): int(segment.live) for number, segment in journal.segments.items()}
     assert counted == live_bytes(yard)
-    assert journal.ledger.jobs_count == yard.jobs.count
+    assert journal.live_bytes.jobs_count == yard.jobs.count

@@ -37,7 +37,7 @@ Play = tuple[str, str]
 
 
 def is_meant(case: Case, player: str) -> bool:
-    """Tell whether a player has anything to prove with a case."""
+    """Return whether a case tests anything with a player."""
     if player == ORIGINAL:
         return case.only != "jobyard"
     if player in OTHER_LOOPS:
@@ -47,12 +47,12 @@ def is_meant(case: Case, player: str) -> bool:
 
 
 def is_slow(case: Case, player: str) -> bool:
-    """Tell whether a play spends its time waiting."""
+    """Return whether a play mostly waits."""
     return case.ticks_ms > 0 and player not in (BARE, BYTEWISE)
 
 
 def why_not(case: Case, player: str, theatre: Theatre) -> str | None:
-    """Say why a play is left out here, or None."""
+    """Return why a play is skipped here, or None."""
     if player == ORIGINAL and theatre.original_version is None:
         return "beanstalkd is not installed"
     return case.why_not(theatre.target(player), player)

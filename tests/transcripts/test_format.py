@@ -13,7 +13,7 @@ Answer = Callable[[bytes], bytes]
 
 
 class ScriptedPeer:
-    """A connection to nobody: every send is answered by a function."""
+    """A connection without a server: a function answers every send."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""The kind of a build is judged by its files, and it is the kind this run was asked for."""
+"""The kind of a build is derived from its files, and is the kind requested for this run."""
 
 import importlib
 import os
@@ -48,7 +48,7 @@ def test_a_build_is_compiled_only_when_all_of_it_is(package: Path) -> None:
 def test_cold_modules_are_compiled_ones_that_are_there() -> None:
     package = Path(build.__file__).parent
     compiled = {str(path.relative_to(package)) for path in build.compiled_sources(package)}
-    assert set(build.COLD) <= compiled
+    assert set(build.RARELY_RUN) <= compiled
 
 
 def test_this_run_uses_the_build_it_was_asked_for() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.config import DOORS, SETTINGS, TOPICS_LIMITS, Config, Settled, settle
+from jobyard.config import DOORS, SETTINGS, TOPICS_LIMITS, Config, SettledConfig, settle
 from jobyard.config_values import (
     GIB,
     KIB,
@@ -31,7 +31,7 @@ class Desk:
         flags: dict[str, object] | None = None,
         environ: dict[str, str] | None = None,
         toml: str | None = None,
-    ) -> Settled:
+    ) -> SettledConfig:
         if toml is not None:
             (self.folder / "jobyard.toml").write_text(toml)
         return settle(flags or {}, environ or {}, self.folder)
@@ -195,7 +195,7 @@ def test_memory_in_a_stronger_place_puts_the_directory_aside(desk: Desk) -> None
 
 def test_directory_and_memory_in_one_place_exclude_each_other(desk: Desk) -> None:
     assert desk.refusal(flags={"data": "d", "memory": True}) == (
-        "--memory and --data exclude each other"
+        "--memory and --data cannot be used together"
     )
     assert "JOBYARD_MEMORY and JOBYARD_DATA" in desk.refusal(
         environ={"JOBYARD_DATA": "d", "JOBYARD_MEMORY": "1"}
@@ -290,19 +290,19 @@ def test_a_wrong_value_in_a_weaker_place_is_refused_though_it_would_not_count(de
     [
         ("memory = 1", "1 is neither true nor false"),
         ("memory = 'maybe'", "'maybe' is neither true nor false"),
-        ("beanstalk = 11300", "11300 is not a text"),
-        ("beanstalk = ''", "'' is not a text"),
+        ("beanstalk = 11300", "11300 is not a non-empty string"),
+        ("beanstalk = ''", "'' is not a non-empty string"),
         ("data = 5", "5 is not a directory name"),
         ("data = ''", "'' is not a directory name"),
         ("data = 'a\\u0000b'", None),
         ('data = "a\\u0000b"', "is not a directory name"),
         ("log_format = ['text']", "['text'] is not one of text, json"),
-        ("max_job_size = 0", "0 is out of bounds: 1 to 1GiB"),
-        ("max_job_size = '2GiB'", "'2GiB' is out of bounds: 1 to 1GiB"),
+        ("max_job_size = 0", "0 is out of range: 1 to 1GiB"),
+        ("max_job_size = '2GiB'", "'2GiB' is out of range: 1 to 1GiB"),
         ("max_job_size = -1", "is not a size"),
         ("max_job_size = true", "is not a size"),
         ("max_job_size = 1.5", "1.5 is not a size"),
-        ("segment_size = '63KiB'", "'63KiB' is out of bounds: 64KiB to 4GiB"),
+        ("segment_size = '63KiB'", "'63KiB' is out of range: 64KiB to 4GiB"),
     ],
 )
 def test_values_that_make_no_sense(desk: Desk, toml: str, complaint: str | None) -> None:
@@ -330,7 +330,7 @@ def test_a_named_file_replaces_the_usual_one(desk: Desk, tmp_path: Path) -> None
 
 
 def test_a_named_file_that_is_missing_is_refused(desk: Desk) -> None:
-    assert desk.refusal(flags={"config": "none.toml"}) == "none.toml: there is no such file"
+    assert desk.refusal(flags={"config": "none.toml"}) == "none.toml: no such file"
 
 
 def test_a_folder_is_no_file(desk: Desk, tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_secret_may_stand_in_a_file(
         desk.settle(toml=f'{name} = "{path}"\n'),
     ):
         assert getattr(settled.config, target) == value
-    # The stronger place wins, whichever way it says it.
+    # The stronger source wins, however it is set there.
     assert getattr(desk.settle(flags={target: "x"}).config, target) == "x"
     (desk.folder / "jobyard.toml").unlink()
 
@@ -463,7 +463,7 @@ def test_a_file_that_holds_no_secret_is_refused(desk: Desk, content: bytes, word
 def test_a_secret_is_said_once(desk: Desk) -> None:
     path = desk.folder / "secret"
     path.write_text("a")
-    with pytest.raises(StartRefused, match="exclude each other"):
+    with pytest.raises(StartRefused, match="cannot be used together"):
         desk.settle(flags={"auth_token": "a", "auth_token_file": str(path)})
     with pytest.raises(StartRefused, match="cannot be read: No such file"):
         desk.settle(flags={"auth_token_file": str(path) + "x"})

@@ -1,5 +1,5 @@
-"""The `jobyard` command: from words typed by a user to a Config and one call into the server.
+"""The `jobyard` command: turns the command line into a Config and one call into the server.
 
-One file per noun. Nothing here knows how a job is kept or a protocol spoken. What is wrong with
-the words is said in one line on stderr; what the server answers becomes the exit code.
+One file per subcommand or topic. Must not know how jobs are stored or protocols work. A wrong
+command line gets a one-line error on stderr; the server's result becomes the exit code.
 """

@@ -1,16 +1,16 @@
-"""`jobyard beanstalkd`: the original's command line, so that a service file changes by one word.
+"""`jobyard beanstalkd`: the original's command line, so a service file changes by one word.
 
-Parsed by hand, because the original's habits are not click's: single letters, joined or not
-(`-VVp11300`), the value may start with a dash, `--` is a bad flag, and -h or -v act on the spot.
-Only flags count: neither the environment nor jobyard.toml changes what a service file says.
+Parsed by hand, because click parses differently: single letters, joined or not (`-VVp11300`), a
+value may start with a dash, `--` is a bad flag, and -h or -v act immediately.
+Only flags are read: neither the environment nor jobyard.toml overrides a service file.
 
-Where it differs from the original, on purpose:
-    -v      says `beanstalkd 1.13 (jobyard X)`; the second word is still the version
-    --help  is -h, and --version -v; the original knows no long flags
-    -p      a number past 65535 is refused, not taken modulo 65536; so is an empty one
-    -l      takes [::1] as well as ::1, and listens on every address of a name, not the first
-    -f MS   the sync really happens every MS milliseconds, not only when a later write comes
-    -V -VV  log connections as they come and go, to stderr; commands are not logged
+Deliberate differences from the original:
+    -v      prints `beanstalkd 1.13 (jobyard X)`; the second word is still the version
+    --help  is -h, and --version is -v; the original has no long flags
+    -p      a number above 65535 is refused, not taken modulo 65536; so is an empty one
+    -l      accepts [::1] as well as ::1, and listens on every address of a name, not the first
+    -f MS   syncs every MS milliseconds, not only when a later write arrives
+    -V -VV  log opened and closed connections to stderr; commands are not logged
     -s      at least 64 KiB
     -b      a directory with the original's binlog files is refused: their jobs would seem lost
 """
@@ -54,35 +54,35 @@ from jobyard.server.addresses import (
 )
 from jobyard.server.log import printable
 
-NAME: Final = "jobyard beanstalkd"
+PROGRAM: Final = "jobyard beanstalkd"
 
-ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the original's default, and its users rely on it
+ANY_IPV4: Final = "0.0.0.0"  # noqa: S104 - the original's default, which its users rely on
 PORT_DEFAULT: Final = "11300"
 LOG_FILE_SIZE_DEFAULT: Final = 10 * 1024 * 1024
-# Past 24 days a timer might as well not exist, and 32 bits hold it.
+# 24 days, the most that 32 bits hold; a longer interval makes no difference.
 SYNC_INTERVAL_MS_MAX: Final = (1 << 31) - 1
 
 # The service manager's convention: inherited sockets start at this descriptor.
 FIRST_INHERITED_FD: Final = 3
 
 USAGE: Final = f"""\
-Use: {NAME} [OPTIONS]
+Use: {PROGRAM} [OPTIONS]
 
 Options:
  -b DIR   keep jobs in a journal in DIR (default is memory only)
  -f MS    sync the journal every MS milliseconds (default is {SYNC_INTERVAL_MS_DEFAULT}ms);
           -f0 answers a write only after its sync
- -F       never sync the journal; the kernel writes it when it likes
+ -F       never sync the journal; the kernel decides when to write it
  -l ADDR  listen on this address or on unix:PATH (default is {ANY_IPV4})
  -p PORT  listen on this port (default is {PORT_DEFAULT})
- -u USER  become this user, with its groups, once listening
+ -u USER  switch to this user and its groups after listening
  -z BYTES largest job in bytes (default is {JOB_SIZE_DEFAULT});
           at most {JOB_SIZE_MAX}
  -s BYTES size of each journal file (default is {LOG_FILE_SIZE_DEFAULT});
           at least {SEGMENT_SIZE_MIN}
  -c -n    accepted and ignored
  -v       show the version
- -V -VV   log connections as they come and go, to stderr; commands are not logged
+ -V -VV   log opened and closed connections to stderr; commands are not logged
  -h       show this help
 """
 
@@ -91,7 +91,7 @@ _LONG: Final = {"--help": "h", "--version": "v"}
 
 
 class BadFlag(Exception):
-    """The command line is not one of the original's; the usage text follows the reason."""
+    """The command line is invalid; the usage text is shown after the reason."""
 
 
 @dataclass(slots=True)
@@ -107,13 +107,13 @@ class Flags:
     segment_size: int = LOG_FILE_SIZE_DEFAULT
     user: str | None = None
     verbosity: int = 0
-    #: "v" or "h" when one of them was met: nothing after it was looked at.
+    #: "v" or "h" if one of them was given: the flags after it are not parsed.
     ask: str = ""
     warnings: list[str] = field(default_factory=list)
 
 
 def parse_flags(words: Sequence[str]) -> Flags:
-    """Read the original's flags, or raise BadFlag."""
+    """Parse the original's flags, or raise BadFlag."""
     flags = Flags()
     rest = list(words)
     while rest and not flags.ask:
@@ -178,17 +178,17 @@ def _set_value(flags: Flags, letter: str, value: str) -> None:
 
 
 def parse_number(text: str) -> int:
-    """A number as C reads one: spaces and a sign before it, a negative one is a huge one."""
+    """Parse a number as C does: with leading spaces and a sign; a negative one wraps around."""
     match = re.fullmatch(r"[ \t\n\v\f\r]*([+-]?)([0-9]+)", text, re.ASCII)
     if match is None:
         raise BadFlag(f"invalid size: {text}")
-    # The digits are counted first: int() refuses thousands of them with an error of its own.
+    # Count the digits first: int() raises its own error for thousands of them.
     value = int(match[2]) if len(match[2]) <= 20 else 1 << 64
     return (1 << 64) - value if match[1] == "-" and value else value
 
 
 def address_of(flags: Flags) -> Address:
-    """Where to listen, or StartRefused as for an address that cannot be bound."""
+    """Return where to listen; raise StartRefused with the exit code of a failed bind."""
     try:
         if flags.host.startswith(UNIX_PREFIX):
             return parse_path(flags.host.removeprefix(UNIX_PREFIX))
@@ -199,8 +199,8 @@ def address_of(flags: Flags) -> Address:
 
 def _host_of(text: str) -> str:
     bare = text.removeprefix("[").removesuffix("]")
-    # Elsewhere these two are every interface; the original refuses them, and a service file
-    # with an empty variable must not open to the world.
+    # parse_address takes these two for every interface. The original refuses them, and an empty
+    # variable in a service file must not expose the server.
     if bare in {"", "*"}:
         raise BadAddress(f"{text!r} is not a host name or IP address")
     return bare
@@ -211,12 +211,12 @@ def _port_of(text: str) -> int:
         try:
             return socket.getservbyname(text, "tcp")
         except OSError as error:
-            raise BadAddress(f"{text!r} is not a port nor the name of a service") from error
+            raise BadAddress(f"{text!r} is neither a port nor a service name") from error
     return parse_port(text.strip().removeprefix("+"))
 
 
 def inherited_fds(environ: Mapping[str, str], pid: int) -> tuple[int, ...]:
-    """The listening sockets a service manager opened for this very process."""
+    """Return the listening sockets that a service manager opened for this process."""
     count = environ.get("LISTEN_FDS", "")
     if environ.get("LISTEN_PID") != str(pid) or not re.fullmatch(r"[0-9]{1,4}", count):
         return ()
@@ -224,13 +224,13 @@ def inherited_fds(environ: Mapping[str, str], pid: int) -> tuple[int, ...]:
 
 
 def config_of(flags: Flags, fds: tuple[int, ...]) -> Config:
-    """What the flags ask for, in Jobyard's terms; warnings are added to the flags."""
+    """Return the Config for the flags; add warnings to `flags.warnings`."""
     address = address_of(flags)
     if len(fds) > 1:
-        flags.warnings.append("inherited more than one listening socket: only the first is used")
+        flags.warnings.append("inherited more than one listening socket; only the first is used")
     if address.is_public and not fds:
         flags.warnings.append(
-            f"{address.text} can be reached from other machines and nothing asks for a password"
+            f"{address.text} can be reached from other machines without authentication"
         )
     durability, sync_interval_ms = _durability_of(flags)
     is_memory = flags.directory is None
@@ -248,9 +248,9 @@ def config_of(flags: Flags, fds: tuple[int, ...]) -> Config:
         user=flags.user,
         max_job_size=flags.job_size_max,
         segment_size=flags.segment_size,
-        # The original takes jobs until the machine is full; a service moved here expects no less.
+        # The original accepts jobs until the machine is out of memory; so does its replacement.
         body_memory=BODY_MEMORY_MAX if is_memory else BODY_MEMORY_DEFAULT,
-        # Nobody could read it here, and the original's disk does not grow by it.
+        # No door of the drop-in can read history, and the original needs no disk space for it.
         events_hours=0,
         log_level="debug" if flags.verbosity else "info",
         drop_in=True,
@@ -266,10 +266,10 @@ def _durability_of(flags: Flags) -> tuple[Durability, int]:
 
 
 def _directory_of(text: str) -> Path:
-    # As the original: a service with a misspelt directory must not start with an empty queue.
+    # Like the original: a service with a misspelt directory must not start with empty queues.
     directory = Path(text)
     if not text or not directory.is_dir():
-        raise StartRefused(f"-b {quoted(text)}: there is no such directory", DROP_IN_EXIT_DATA)
+        raise StartRefused(f"-b {quoted(text)}: no such directory", DROP_IN_EXIT_DATA)
     try:
         foreign = sorted(path.name for path in directory.glob("binlog.*"))
     except OSError as error:
@@ -277,17 +277,17 @@ def _directory_of(text: str) -> Path:
     if foreign:
         raise StartRefused(
             f"-b {quoted(text)}: {foreign[0]} is a log of the original beanstalkd, which Jobyard "
-            "cannot read; let the original finish its jobs, or name another directory",
+            "cannot read; let the original finish its jobs, or choose another directory",
             DROP_IN_EXIT_DATA,
         )
     return directory
 
 
 class OriginalsCommand(click.Command):
-    """A click command whose words click leaves alone."""
+    """A command whose arguments click does not parse."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep every word as typed."""
+        """Keep all arguments as typed."""
         ctx.args = list(args)
         return ctx.args
 
@@ -295,16 +295,16 @@ class OriginalsCommand(click.Command):
 @click.command(
     cls=OriginalsCommand,
     add_help_option=False,
-    short_help="Serve in place of the beanstalkd program, with its flags (-h lists them).",
+    short_help="Run as a replacement for beanstalkd, with its flags (-h lists them).",
 )
 @click.pass_context
 def beanstalkd(ctx: click.Context) -> int:
-    """Serve in place of the beanstalkd program, with its flags and exit codes."""
+    """Run as a replacement for beanstalkd, with its flags and exit codes."""
     return run_drop_in(ctx.args, os.environ)
 
 
 def run_drop_in(words: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run with the original's command line; the result is the original's exit code."""
+    """Run with the original's command line; return the original's exit code."""
     try:
         flags = parse_flags(words)
     except BadFlag as error:
@@ -312,7 +312,7 @@ def run_drop_in(words: Sequence[str], environ: Mapping[str, str]) -> int:
         sys.stderr.write(USAGE)
         return DROP_IN_EXIT_USAGE
     try:
-        # With -h or -v nothing is opened, so nothing else is looked at.
+        # -h and -v open nothing, so the other flags are not checked.
         config = None if flags.ask else config_of(flags, inherited_fds(environ, os.getpid()))
         for warning in flags.warnings:
             _say(warning)
@@ -336,4 +336,4 @@ def _answer(ask: str) -> int:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{NAME}: {printable(text)}\n")
+    sys.stderr.write(f"{PROGRAM}: {printable(text)}\n")

@@ -1,6 +1,6 @@
-"""`jobyard check DIR` and `jobyard repair DIR`: look at a data directory no server is using.
+"""`jobyard check DIR` and `jobyard repair DIR`: check or repair a data directory not in use.
 
-Only asks; what damage is and how it is set aside is known to the server's room.
+Only parses the command line; `server/check_repair.py` does the work.
 """
 
 import sys
@@ -14,13 +14,13 @@ from jobyard.errors import StartRefused
 _DIRECTORY = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 
 
-@click.command(short_help="Tell whether a data directory is whole; changes nothing.")
+@click.command(short_help="Check a data directory for damage, without changing it.")
 @_DIRECTORY
 def check(directory: Path) -> int:
-    """Read every file of the data directory DIR and tell what is in it and what is damaged.
+    """Read every file of the data directory DIR and report its contents and any damage.
 
-    Changes nothing. The exit code is 0 when everything can be read back, otherwise not 0. A damaged
-    body of more than 4 KiB counts, also after a repair, until its job is deleted.
+    Changes nothing. The exit code is 0 if everything can be read back. A damaged body over 4 KiB is
+    reported, even after a repair, until its job is deleted.
     """
     _require_directory(directory)
     from jobyard.server import check_repair  # noqa: PLC0415 - see main.py
@@ -28,13 +28,13 @@ def check(directory: Path) -> int:
     return check_repair.check(directory, sys.stdout)
 
 
-@click.command(short_help="Set damaged parts of a data directory aside.")
+@click.command(short_help="Repair a damaged data directory.")
 @_DIRECTORY
 def repair(directory: Path) -> int:
     """Make the data directory DIR readable again.
 
-    Damaged bytes are kept aside in the same directory, never deleted; every job that can still be
-    read stays. Stop the server first. `jobyard check DIR` tells beforehand what is damaged.
+    Keeps every job that can still be read. Damaged files are renamed within the directory, never
+    deleted. Stop the server first. Run `jobyard check DIR` to see what is damaged.
     """
     _require_directory(directory)
     from jobyard.server import check_repair  # noqa: PLC0415 - see main.py

@@ -1,7 +1,7 @@
-"""The table of subcommands, and `main`, which turns every refusal into one line and an exit code.
+"""The subcommands, and `main`, which turns every error into one line and an exit code.
 
-Holds no command's own logic. The server is imported by the command that needs it, so that
---help and --version answer at once and work even where the server cannot start.
+Contains no logic of single commands. Commands import the server when they need it, so --help and
+--version are fast and work even where the server cannot start.
 """
 
 import sys
@@ -19,24 +19,24 @@ from jobyard.config_values import suggestion
 from jobyard.errors import StartRefused
 from jobyard.server.log import printable
 
-# What a shell reports for a program that was stopped with Ctrl-C.
+# The exit code that a shell reports after Ctrl-C.
 EXIT_INTERRUPTED: Final = 130
 
 
 class Commands(click.Group):
-    """A group that tells the right name to those who typed a wrong one."""
+    """A group that suggests the nearest name for an unknown subcommand."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """The names for the help, the most wanted first."""
+        """Return the names for the help, the most used first."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand, or refuse with the nearest name."""
+        """Return the subcommand, or raise an error with the nearest name."""
         name = args[0]
         if not name.startswith("-") and self.get_command(ctx, name) is None:
-            hint = suggestion(name, self.commands) or f"; there are {', '.join(self.commands)}"
+            hint = suggestion(name, self.commands) or f"; commands are {', '.join(self.commands)}"
             raise click.UsageError(f"no such command {name!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -51,7 +51,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, is_asked: bool) -
     cls=Commands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="`jobyard COMMAND --help` tells more.",
+    epilog="Run `jobyard COMMAND --help` for details.",
 )
 @click.option(
     "--version",
@@ -63,7 +63,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, is_asked: bool) -
 )
 @click.pass_context
 def jobyard(ctx: click.Context) -> None:
-    """One durable job queue that existing clients talk to without change."""
+    """One durable job queue that existing clients can use unchanged."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -73,10 +73,10 @@ for _command in (serve, beanstalkd, check, repair):
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line; the result is the exit code."""
+    """Run the command line; return the exit code."""
     words = list(sys.argv[1:] if args is None else args)
     try:
-        # click gives back what the command returned, or the code of ctx.exit().
+        # click returns the command's result, or the code of ctx.exit().
         code = jobyard.main(words, prog_name="jobyard", standalone_mode=False)
     except click.UsageError as error:
         return _refuse(_place(error.ctx), _reason(error), EXIT_USAGE)
@@ -107,6 +107,6 @@ def _reason(error: click.UsageError) -> str:
 
 
 def _refuse(place: str, reason: str, exit_code: int) -> int:
-    # The reason may quote what was typed or read; it stays one line and harmless.
+    # The reason may quote user input; print it on one line without control characters.
     click.echo(f"{place}: {printable(reason)}", err=True)
     return exit_code

@@ -1,12 +1,13 @@
-"""`jobyard serve`: settings from flags, environment and file, checked, then the server runs.
+"""`jobyard serve`: merge and check settings from flags, environment and file, run the server.
 
-The flags are made from the table in config.py, so that the help, the environment and the file
-can never disagree. Addresses are checked here because only here both are known: what was meant
-(config.py) and what an address is (server/addresses.py).
+The flags are generated from the table in config.py, so help, environment and file never disagree.
+Addresses are checked here because config.py must not know what an address is
+(server/addresses.py).
 """
 
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from jobyard.config import (
     EXIT_USAGE,
     SETTINGS,
     Setting,
-    Settled,
+    SettledConfig,
     settle,
 )
 from jobyard.config_values import Switch
@@ -27,8 +28,8 @@ from jobyard.errors import StartRefused
 from jobyard.server.addresses import BadAddress, parse_address
 
 
-def check_doors(settled: Settled) -> None:
-    """Refuse addresses that are none, addresses open to the world, and a server without doors."""
+def check_doors(settled: SettledConfig) -> None:
+    """Refuse invalid addresses, unprotected public addresses, and a server without doors."""
     texts = {door.name: str(getattr(settled.config, door.name)) for door in DOORS}
     for name, text in texts.items():
         if text == DOOR_OFF:
@@ -42,10 +43,20 @@ def check_doors(settled: Settled) -> None:
             _check_secrets(settled, name, text)
     if all(text == DOOR_OFF for text in texts.values()):
         flags = ", ".join(f"{settled.origin(name)} is off" for name in texts)
-        raise StartRefused(f"there is no door left to serve: {flags}", EXIT_USAGE)
+        raise StartRefused(f"no door is open: {flags}", EXIT_USAGE)
 
 
-# What must be set so that whoever comes in by a door is asked for something, whatever they want.
+def check_loop(settled: SettledConfig) -> None:
+    """Refuse an event loop whose package is not installed."""
+    if settled.config.loop == "uvloop" and find_spec("uvloop") is None:
+        raise StartRefused(
+            f"{settled.origin('loop')}: uvloop is not installed; run pip install 'jobyard[uvloop]'"
+            ", or leave the setting out: the built-in loop is faster",
+            EXIT_USAGE,
+        )
+
+
+# Secrets that must be set so that every client of a door has to authenticate.
 _SECRETS: Final = {
     "bunqueue": ("auth_token",),
     "http": ("auth_token", "topics_key"),
@@ -53,35 +64,32 @@ _SECRETS: Final = {
 }
 
 
-def _check_secrets(settled: Settled, name: str, text: str) -> None:
-    """Refuse a public door where somebody would be asked for nothing."""
+def _check_secrets(settled: SettledConfig, name: str, text: str) -> None:
+    """Refuse a public door where some clients would not have to authenticate."""
     secrets = _SECRETS.get(name, ())
-    # A list of nothing but commas asks for nothing.
+    # A list of commas only holds no secret.
     missing = [one for one in secrets if not str(getattr(settled.config, one)).strip(", ")]
     if secrets and not missing:
         return
     flags = " and ".join(f"--{secret.replace('_', '-')}" for secret in missing)
     raise StartRefused(
-        f"{settled.origin(name)}: other machines could reach {text}, where not everybody is asked "
-        f"for a password; {f'set {flags}, ' if flags else ''}use 127.0.0.1, or add "
-        f"--allow-public-bind if that is meant",
+        f"{settled.origin(name)}: other machines can reach {text} without authentication; "
+        f"{f'set {flags}, ' if flags else ''}use 127.0.0.1, or allow it with --allow-public-bind",
         EXIT_USAGE,
     )
 
 
 def _option(setting: Setting) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    # No type and no default of click's: a value is read by the same code wherever it comes from,
-    # and None means "not given", so that the weaker places get their turn.
+    # No type and no default for click: config.py parses values from all places alike, and None
+    # means "not given", so that environment and file apply.
     if isinstance(setting.kind, Switch):
         return click.option(
             setting.flag, setting.name, is_flag=True, flag_value=True, default=None,
             help=setting.help,
         )  # fmt: skip
+    default = f"  [default: {setting.default_text}]" if setting.default_text else ""
     return click.option(
-        setting.flag,
-        setting.name,
-        metavar=setting.kind.metavar,
-        help=f"{setting.help}  [default: {setting.default_text}]",
+        setting.flag, setting.name, metavar=setting.kind.metavar, help=setting.help + default
     )
 
 
@@ -93,28 +101,28 @@ def _with_settings(function: Callable[..., int]) -> Callable[..., int]:
 
 @click.command(
     short_help="Run the server.",
-    epilog="Each setting may also come from the environment (JOBYARD_DATA=DIR, "
-    'JOBYARD_MAX_JOB_SIZE=1MiB) or from the file (max_job_size = "1MiB"). Flags win over the '
-    "environment, the environment over the file. When every door is open, one line that starts "
-    "with `ready` goes to stdout; logs go to stderr. SIGTERM ends the server with nothing lost, "
-    "SIGUSR1 makes it refuse new jobs.",
+    epilog="Each setting can also come from the environment (JOBYARD_DATA=DIR, "
+    'JOBYARD_MAX_JOB_SIZE=1MiB) or from the file (max_job_size = "1MiB"). Flags override the '
+    "environment, the environment overrides the file. When every door is open, one line that "
+    "starts with `ready` is written to stdout; logs go to stderr. SIGTERM stops the server without "
+    "losing anything; SIGUSR1 makes it refuse new jobs.",
 )
 @_with_settings
 @click.option(
     "--config",
     metavar="FILE",
-    help=f"File with settings.  [default: {CONFIG_FILE} in the working directory, if there]",
+    help=f"File with settings.  [default: {CONFIG_FILE} in the working directory, if present]",
 )
 def serve(**flags: Any) -> int:  # noqa: ANN401 - one keyword per row of SETTINGS
-    """Run the server until it is told to stop.
+    """Run the server until it receives SIGTERM or SIGINT.
 
-    ADDR is host:port (port 0: any free port; no host: every interface) or unix:PATH. A socket
-    file is made for its owner alone. SIZE is a number of bytes, or one with a unit such as 64KiB
-    or 10MB.
+    ADDR is host:port (port 0: any free port; no host: every interface) or unix:PATH. Only its owner
+    may use a socket file. SIZE is a number of bytes, or a number with a unit such as 64KiB or 10MB.
     """
     given = {name: value for name, value in flags.items() if value is not None}
     settled = settle(given, os.environ, Path())
     check_doors(settled)
+    check_loop(settled)
     from jobyard.server.server import run  # noqa: PLC0415 - see main.py
 
     return run(settled.config)

@@ -1,4 +1,4 @@
-"""What is remembered, and when it is safe to say so.
+"""The durable record of all changes, and when it is safe to reply that they are made.
 
-Knows jobs and queues, never sockets or protocols; touches a disk only through `Storage`.
+Knows jobs and queues, never sockets or protocols; accesses a disk only through `Storage`.
 """

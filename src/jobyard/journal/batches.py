@@ -1,15 +1,15 @@
-"""The journal as a file sees it: batches, segments, room on the disk, and what is safe.
+"""The lower half of the journal: batches, segments, room on the disk, and what is durable.
 
 Append (memory) -> write (kernel) -> sync (disk) -> durable. A position is a batch number: a record
-appended now is safe once `durable >= open_number`. What is appended between two commits is one
-batch, all of it read back or none. What the records are is not known here.
+appended now is safe once `durable >= open_number`. The records appended between two commits are one
+batch; all of it is read back or none. This module does not know what the records mean.
 
 The open batch always belongs to a known segment: `make_room` closes it and rolls to the next
 segment before a verb appends what would not fit, so places and live bytes are exact from the
 start, and the records of one verb never straddle two batches.
 
-Space for the end of every living job is kept in files that already exist, so a full disk refuses
-new jobs and nothing else. A failed write or sync raises StorageFailed; the caller must stop.
+Space for the end of every live job is reserved in existing files, so a full disk refuses new jobs
+and nothing else. A failed write or sync raises StorageFailed; the caller must stop.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -37,12 +37,12 @@ from jobyard.journal.format.segment import (
     spare_name,
 )
 from jobyard.journal.format.sums import sums_size, sums_size_max
-from jobyard.journal.outgoing import LONG_BATCH, Outgoing, Pending
-from jobyard.journal.space.live_bytes import Ledger
-from jobyard.journal.space.survivors import Saved
+from jobyard.journal.outgoing import LONG_BATCH, Outgoing, OutgoingBatch
+from jobyard.journal.space.live_bytes import LiveBytes
+from jobyard.journal.space.survivors import Survivors
 from jobyard.journal.storage import Storage, read_around
 from jobyard.journal.unsummed import Unsummed
-from jobyard.model.details import place_result, size_of
+from jobyard.model.details_codec import place_result, size_of
 from jobyard.model.index.sharded_dict import ShardedDict
 from jobyard.model.limits import INLINE_BODY_MAX
 
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from jobyard.model.entry import Entry
     from jobyard.model.job import Job
 
-# Kept free in existing files per living job: its last record and a share of a batch header.
+# Reserved in existing files per live job: its last record and a share of a batch header.
 END_ROOM: Final = 64
 # Ids reserved ahead where an answer may precede the sync, so that a lost tail never reuses one.
 ID_BLOCK: Final = 1 << 16
-# The first segment of a boot is written with zeros before the server listens; this takes few ms.
+# The first segment of a boot is filled with zeros before the server listens; this takes a few ms.
 FIRST_SEGMENT_SIZE: Final = 4 << 20
-# How long a full disk is believed to be full before it is asked again.
+# How long a full disk counts as full before the next attempt.
 FULL_RETRY_MS: Final = 200
-# How often a disk may fail at one body, or a page of a log, before all of it is given up.
+# How many reads of one body, or of one page of a log, may fail before the rest is given up.
 READ_FAILURES_MAX: Final = 24
 
 
@@ -72,22 +72,22 @@ class Batches(Outgoing):
         self._ids_ahead: bool = ids_ahead
         self.epoch: i64 = 1
         self.wall_offset_ms: i64 = 0
-        # Batches: the one being filled, and the newest with a record that is waited for.
+        # Batches: the one being filled, and the newest with a record that a reply waits for.
         self.open_number: i64 = 1
         self.appended: i64 = 0
         self.next_id: i64 = 1
         self.records_count: i64 = 0
         self.moved_count: i64 = 0
         self._records_sealed: i64 = 0
-        # The number of the first record of this boot: numbers go on over restarts.
+        # The number of the first record of this boot: numbers continue over restarts.
         self.record_base: i64 = 0
-        # The time that the newest record about a job tells.
-        self.told_ms: i64 = 0
-        # Where the record of the newest end of a run ends in the hot segment.
+        # The time in the newest record about a job.
+        self.newest_event_ms: i64 = 0
+        # Where the newest END record ends in the hot segment.
         self.record_end: i64 = 0
         # Newest batch by temperature.
         self._newest: list[i64] = [0, 0]
-        # The records of the open batch: pieces that are not copied any more, and what follows them.
+        # The records of the open batch: long pieces that are not copied again, and the rest.
         self._cut: list[bytes] = []
         self._cut_size: i64 = 0
         self._part1 = BytesWriter()
@@ -95,29 +95,29 @@ class Batches(Outgoing):
         self._part2_size: i64 = 0
         self._long_jobs: list[Job] = []
         self._long_offsets: list[i64] = []
-        # Jobs whose results were read back to be written again; these are in memory meanwhile.
+        # Jobs whose results were read back into memory to be written again.
         self.warmed: list[Job] = []
-        self.ledger = Ledger()
+        self.live_bytes = LiveBytes()
         self.entries: ShardedDict[tuple[int, bytes], Entry] = ShardedDict()
-        self.segments: dict[int, Segment] = self.ledger.segments
+        self.segments: dict[int, Segment] = self.live_bytes.segments
         self.next_segment: i64 = 1
         self.next_queue: i64 = 1
         self.hot: Segment = Segment(0, HOT, 0)
         self.cold: Segment | None = None
         self.spares: list[str] = []
-        # A batch that must be on disk before any answer: it reserves the seqs of a log.
+        # A batch that must be on disk before any reply: it reserves the seqs of a log.
         self.sync_wanted: i64 = 0
-        # A batch with something that is answered for only once it is on the disk, though the class
-        # of the server asks for less; 0 if nobody appended such a thing since it was last taken.
-        self.raised: i64 = 0
-        # Results that a full disk had no room for, and jobs it could not even keep without one.
+        # A batch with a record whose reply must wait for the disk, though the server's durability
+        # class requires less; 0 if no such record was appended since `take_sync_request`.
+        self.sync_requested: i64 = 0
+        # Results that a full disk had no room for, and jobs that were not kept even without one.
         self.results_lost: i64 = 0
         self.done_lost: i64 = 0
-        # What was found damaged since the start.
+        # Damage found since the start.
         self.damages = Damages()
         self.is_full: bool = False
         self._full_until_ms: i64 = 0
-        # Room was wanted and not found: history must give way.
+        # The disk was too full: history must make room.
         self.is_short: bool = False
 
     # -- room ---------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class Batches(Outgoing):
         """Make room for a new job of `size` body bytes; False when the disk has none."""
         needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
         if self._missing(needed) > 0:
-            # What could be made may be enough, even if it is not all that was wanted.
+            # Even if not all spare files could be created, there may be enough room now.
             self._grow(now_ms, self._missing(needed))
             if self._missing(needed) > 0:
                 return False
@@ -138,9 +138,9 @@ class Batches(Outgoing):
         return True
 
     def admit_parts(self, size: i64, now_ms: i64) -> bool:
-        """See that there are files for `size` bytes of several batches; False if not.
+        """Create files for `size` bytes of several batches; return False if there is no room.
 
-        Opens none of them: one that holds all would have to be made while others wait.
+        Opens none of them: a file for all of it would delay other connections while it is created.
         """
         missing = self._missing_of_parts(size)
         if missing > 0:
@@ -151,15 +151,15 @@ class Batches(Outgoing):
         return self._promised() + size - self._room()
 
     def has_room(self, size: i64) -> bool:
-        """Tell whether `size` bytes can be written that are nobody's promised end."""
+        """Return whether `size` bytes can be written without using reserved space."""
         return not self.is_full or self._missing(size) <= 0
 
     def has_room_aside(self, size: i64, share: i64) -> bool:
-        """Tell whether `size` bytes fit with no more than `share` of the segments kept aside."""
+        """Return whether `size` bytes fit if at most `share` bytes of reserved space are used."""
         return not self.is_full or self._missing(size) <= share
 
     def admit_change(self, size: i64, now_ms: i64) -> bool:
-        """Make room for a change of a job that is there: on a full disk, of what is kept aside."""
+        """Make room for a change of an existing job; on a full disk, use reserved space."""
         if self.admit(size, now_ms):
             return True
         if self._missing(size) > self.segment_size:
@@ -171,17 +171,17 @@ class Batches(Outgoing):
         return True
 
     def _missing(self, needed: i64) -> i64:
-        """Return how many bytes of spare files there are too few to append `needed` more."""
+        """Return how many more bytes of spare files are required to append `needed` bytes."""
         room = self._room()
         if not self._must_roll(needed):
             return self._promised() + needed - room
-        # A roll leaves the rest of the segment unused. What no segment holds gets a file of its
-        # own, of which nothing is promised to others.
+        # A roll leaves the rest of the segment unused. What fits into no segment gets a file of
+        # its own, which does not count as reserved space.
         is_long = self._segment_for(needed) > self.segment_size
         return self._promised() + self._rest() + (0 if is_long else needed) - room
 
     def _rest(self) -> i64:
-        """Return what is left of the hot segment."""
+        """Return how many bytes are left in the hot segment."""
         return self.hot.size - self.hot.end - self._open_size()
 
     def _room(self) -> i64:
@@ -191,22 +191,22 @@ class Batches(Outgoing):
         return self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE
 
     def _promised(self) -> i64:
-        """Return what must stay free so that every job can end, whatever the disk says.
+        """Return how many bytes are reserved so that every job can end even on a full disk.
 
-        Two segments more than the ends themselves: one for compaction to write to, and one for the
-        next roll, which leaves the end of a segment unused.
+        Two segments more than the ends themselves need: one for compaction to write to, and one
+        for the next roll, which leaves the end of a segment unused.
         """
-        return self.ledger.jobs_count * END_ROOM + 2 * self.segment_size
+        return self.live_bytes.jobs_count * END_ROOM + 2 * self.segment_size
 
     def spares_wanted(self) -> i64:
-        """Return how many more spare files there should be: enough, and one for the next roll."""
+        """Return how many more spare files are needed, including one for the next roll."""
         return self._spares_for(self._missing(0) + self._usable())
 
     def _spares_for(self, missing: i64) -> i64:
         return max(0, (missing + self._usable() - 1) // self._usable())
 
     def _grow(self, now_ms: i64, missing: i64) -> None:
-        """Make the spare files that are wanted, unless the disk was full a moment ago."""
+        """Create the missing spare files, unless the disk was full a moment ago."""
         if self.is_full and now_ms < self._full_until_ms:
             return
         try:
@@ -225,21 +225,21 @@ class Batches(Outgoing):
         self.is_short = True
 
     def retry_full(self, now_ms: i64) -> None:
-        """Look whether a full disk has room again; called every so often while it is full."""
+        """Check whether a full disk has room again; called periodically while it is full."""
         if self.is_full and now_ms >= self._full_until_ms:
             self._grow(now_ms, self._missing(0))
 
     def note_full(self) -> None:
-        """Note that the disk had no room for a spare file; it may be asked again at once."""
+        """Mark the disk as full; the next attempt may follow at once."""
         self.is_full = True
         self.is_short = True
 
     def new_spare_name(self) -> str:
-        """Return a name for a spare file that is yet to be made."""
+        """Return a name for a new spare file."""
         return spare_name(self.take_segment_number())
 
     def take_segment_number(self) -> i64:
-        """Draw a number for a new file; numbers are never used twice."""
+        """Return a number for a new file; numbers are never used twice."""
         number = self.next_segment
         self.next_segment = number + 1
         return number
@@ -252,13 +252,13 @@ class Batches(Outgoing):
         return self._size_with(0)
 
     def _size_with(self, size: i64) -> i64:
-        """Return what the open batch takes with so much more in it, and the seal behind it."""
+        """Return the size of the open batch with `size` more bytes, and a seal after it."""
         records: i64 = self._cut_size + len(self._part1) + size
         sums = sums_size_max(records)
         return BATCH_HEADER_SIZE + records + sums + self._part2_size + SEAL_SIZE
 
     def make_room(self, size: i64) -> None:
-        """See that `size` more bytes fit into the open batch and its segment."""
+        """Ensure that `size` more bytes fit into the open batch and its segment."""
         if self._must_roll(size):
             self._roll(size)
 
@@ -266,7 +266,7 @@ class Batches(Outgoing):
         return self.hot.end + self._size_with(size) > self.hot.size
 
     def _roll(self, size: i64) -> None:
-        """Close the hot segment and go on in a new one that holds at least `size`."""
+        """Close the hot segment and open a new one that holds at least `size` bytes."""
         fresh = self.open_segment(HOT, max(self.segment_size, self._segment_for(size)))
         self.seal_batch()
         self.seal_segment(self.hot)
@@ -275,7 +275,7 @@ class Batches(Outgoing):
         self._append_alive()
 
     def _segment_for(self, size: i64) -> i64:
-        """Return the size of a segment that holds so many bytes of its first verb."""
+        """Return the size of a segment whose first verb appends `size` bytes."""
         records: i64 = size + 16 + 4 * (len(self.segments) + 1)
         sums = sums_size_max(records)
         return SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE + records + sums + SEAL_SIZE
@@ -285,7 +285,7 @@ class Batches(Outgoing):
         try:
             self.hot = self.open_segment(HOT, min(self.segment_size, FIRST_SEGMENT_SIZE))
         except StorageFull:
-            # The spares of the last boot have their space already.
+            # The spares of the last boot have their space reserved.
             self.hot = self.open_segment(HOT, self.segment_size)
         note_newest(self.storage(), self.hot.number)
         self._append_alive()
@@ -319,9 +319,9 @@ class Batches(Outgoing):
         return segment
 
     def read(self, number: i64, offset: i64, size: i64) -> bytes:
-        """Return bytes of a segment, be they on disk or still on their way there.
+        """Return bytes of a segment, whether they are on disk or not written yet.
 
-        Zeros where the disk cannot read: who asks holds them against a checksum.
+        Zeros where the disk cannot read: the caller verifies a checksum.
         """
         for one in self.pending:
             if one.segment.number == number and 0 <= offset - one.offset < one.size:
@@ -329,7 +329,7 @@ class Batches(Outgoing):
         return read_around(self.storage(), segment_name(number), offset, size, READ_FAILURES_MAX)
 
     def is_readable(self, number: i64, offset: i64, size: i64) -> bool:
-        """Tell whether the disk gives bytes of a segment at all, right or wrong."""
+        """Return whether the disk can read these bytes of a segment, whether right or wrong."""
         try:
             self.storage().read(segment_name(number), offset, size)
         except ReadFailed:
@@ -339,7 +339,7 @@ class Batches(Outgoing):
     # -- batches ------------------------------------------------------------------------------
 
     def has_open_records(self) -> bool:
-        """Tell whether anything was appended since the last batch was closed."""
+        """Return whether anything was appended since the last batch was closed."""
         return len(self._part1) > 0 or self._cut_size > 0
 
     def newest(self) -> i64:
@@ -347,7 +347,7 @@ class Batches(Outgoing):
         return self.open_number - (0 if self.has_open_records() else 1)
 
     def next_record(self) -> i64:
-        """Return a number that is greater than those of all records so far."""
+        """Return the number of the next record."""
         return self.record_base + self.records_count
 
     def open_bytes(self) -> i64:
@@ -359,7 +359,7 @@ class Batches(Outgoing):
         return self.hot.end + BATCH_HEADER_SIZE + self._cut_size + len(self._part1)
 
     def _cut_off(self, texts: list[bytes]) -> None:
-        """Add long parts of the newest record to the open batch as they are."""
+        """Add long texts of the newest record to the open batch without copying them."""
         self._cut.append(self._part1.getvalue())
         self._cut.extend(texts)
         self._cut_size += len(self._part1)
@@ -384,7 +384,7 @@ class Batches(Outgoing):
         self._cut = []
         self._cut_size = 0
         if size > LONG_BATCH:
-            # Truncated it would keep its room.
+            # Truncating would keep its memory.
             self._part1 = BytesWriter()
         else:
             self._part1.truncate(0)
@@ -392,9 +392,9 @@ class Batches(Outgoing):
         if bodies:
             crc = -1
             if len(bodies) == 1 and len(self._long_jobs) == 1:
-                # Summed when it came: a second time takes 5 ms for 10 MiB.
+                # Already summed when it was appended: a second time takes 5 ms for 10 MiB.
                 crc = self._long_jobs[0].crc
-            # Even without a job: its body may have been replaced by a short one since.
+            # Also if no long job is left: its body may have been replaced by a short one since.
             self._long_jobs.clear()
             self._long_offsets.clear()
             self._part2 = []
@@ -404,9 +404,9 @@ class Batches(Outgoing):
     def _queue_batch(
         self, segment: Segment, records: list[bytes], bodies: list[bytes], crc: i64, count: i64
     ) -> None:
-        """Give a batch its number and its place, and line it up for writing.
+        """Assign a number and a place to a batch, and queue it for writing.
 
-        `crc` is that of all bodies, -1 if it is not known.
+        `crc` is the checksum of all bodies, or -1 if it is unknown.
         """
         number = self.open_number
         fields = self._head_fields(segment)
@@ -418,17 +418,17 @@ class Batches(Outgoing):
                 to_sum += len(body)
         if to_sum > self.summed_at_once:
             unsummed = Unsummed(segment, number, fields, records, bodies, crc)
-            batch = Pending(segment, unsummed.pieces, number, fields.next_id, is_seal=False)
+            batch = OutgoingBatch(segment, unsummed.pieces, number, fields.next_id, is_seal=False)
             batch.unsummed = unsummed
         else:
             crc = crc if crc >= 0 else crc_of(bodies)
             pieces = encode_pieces(segment, number, fields, b"".join(records), bodies, crc)
-            batch = Pending(segment, pieces, number, fields.next_id, is_seal=False)
+            batch = OutgoingBatch(segment, pieces, number, fields.next_id, is_seal=False)
         first = self.record_base + self._records_sealed
         self._records_sealed += count
         self.pending.append(batch)
         if self.history.is_on:
-            newest_ms = self.told_ms + self.wall_offset_ms
+            newest_ms = self.newest_event_ms + self.wall_offset_ms
             self.history.add_batch(segment, segment.end, first, count, newest_ms)
             self.history.expect(segment, number, first + count)
         segment.end += batch.size
@@ -449,39 +449,39 @@ class Batches(Outgoing):
         return (self.next_id // ID_BLOCK + 2) * ID_BLOCK
 
     def ids_at_risk(self) -> bool:
-        """Tell whether an id or seq near the limit the disk knows of has been issued."""
+        """Return whether an id or seq near the limit that is on disk has been issued."""
         if self.sync_wanted > self.durable:
             return True
         return self._ids_ahead and self.next_id + ID_BLOCK // 2 > self._id_limit_durable
 
     def is_answered_early(self) -> bool:
-        """Tell whether an answer may precede the sync of what it answers for."""
+        """Return whether a reply may precede the sync of its records."""
         return self._ids_ahead
 
     def raise_to(self, number: i64) -> None:
-        """Have the answers of whoever runs now wait until batch `number` is on the disk."""
+        """Make the replies of the current command wait until batch `number` is on disk."""
         if self._ids_ahead:
-            self.raised = max(self.raised, number)
+            self.sync_requested = max(self.sync_requested, number)
 
-    def take_raised(self) -> i64:
-        """Return the batch that answers of whoever has just run must see on the disk, or 0."""
-        raised = self.raised
-        self.raised = 0
+    def take_sync_request(self) -> i64:
+        """Return the batch that must be on disk before the last command's reply, or 0."""
+        raised = self.sync_requested
+        self.sync_requested = 0
         return raised
 
     def seal_segment(self, segment: Segment) -> None:
-        """Line up the seal of a segment that gets no more batches."""
+        """Queue the seal of a segment that gets no more batches."""
         number = self.open_number - 1
         fields = self._head_fields(segment)
         data = encode_seal(segment, number, fields)
-        self.pending.append(Pending(segment, [data], number, fields.next_id, is_seal=True))
+        self.pending.append(OutgoingBatch(segment, [data], number, fields.next_id, is_seal=True))
         segment.end += SEAL_SIZE
 
-    def write_cold(self, saved: Saved) -> i64:
-        """Write what compaction saves as one batch of a cold segment, all of it as of now.
+    def write_cold(self, saved: Survivors) -> i64:
+        """Write what compaction copies as one batch of a cold segment, in its current state.
 
-        Sealed between two hot batches, so its number orders it against every change before and
-        after; the new places hold from here on. Returns the number of the segment.
+        It is closed between two hot batches, so its number orders it against every change before
+        and after; the new places are valid from here on. Returns the number of the segment.
         """
         self.seal_batch()
         part1 = BytesWriter()
@@ -494,22 +494,22 @@ class Batches(Outgoing):
         for i in range(len(saved.jobs)):
             job = saved.jobs[i]
             long = job.size > INLINE_BODY_MAX
-            self.ledger.leave_base(job)
-            extra = job.extra
-            weight: i64 = 0 if extra is None else size_of(extra)
+            self.live_bytes.leave_base(job)
+            details = job.details
+            weight: i64 = 0 if details is None else size_of(details)
             offset = (part2_start if long else start) + offsets[i]
-            self.ledger.take_base(job, segment, offset, weight)
+            self.live_bytes.take_base(job, segment, offset, weight)
         for job in saved.states:
-            self.ledger.trail(job, segment)
+            self.live_bytes.trail(job, segment)
         for job, end in zip(saved.results, saved.result_ends, strict=True):
             place_result(job, segment.number, start + end)
         for base in saved.kill_bases:
-            self.ledger.count_kill(segment, base)
+            self.live_bytes.count_kill(segment, base)
         for queue in saved.queues:
-            self.ledger.hold_queue(queue, segment)
+            self.live_bytes.hold_queue(queue, segment)
         for entry in saved.entries:
-            self.ledger.forget_entry(entry)
-            self.ledger.hold_entry(entry, segment)
+            self.live_bytes.forget_entry(entry)
+            self.live_bytes.hold_entry(entry, segment)
         for name in saved.names:
             self.history.move_name(name, self.segments.get(name.segment), segment)
         self._move_logs(saved, segment)
@@ -520,20 +520,20 @@ class Batches(Outgoing):
         self._queue_batch(segment, [part1.getvalue()], saved.part2, crc, count)
         return segment.number
 
-    def _move_logs(self, saved: Saved, segment: Segment) -> None:
-        ledger = self.ledger
+    def _move_logs(self, saved: Survivors, segment: Segment) -> None:
+        live_bytes = self.live_bytes
         start: i64 = segment.end + BATCH_HEADER_SIZE
         for log in saved.heads:
-            ledger.hold_head(log, segment)
+            live_bytes.hold_head(log, segment)
         for erased in saved.erased:
-            ledger.count_erased(segment, erased.segment, erased.length())
+            live_bytes.count_erased(segment, erased.segment, erased.length())
         for i in range(len(saved.rows)):
             rows = saved.rows[i]
             for seq, offset in zip(rows.seqs, rows.offsets, strict=True):
-                ledger.move_row(saved.rows_logs[i], seq, segment, start + offset)
+                live_bytes.move_row(saved.rows_logs[i], seq, segment, start + offset)
             key = saved.rows_keys[i]
             if key is not None:
-                ledger.hold_key(key, segment, key.weight)
+                live_bytes.hold_key(key, segment, key.weight)
 
     def _cold_segment(self, size: i64) -> Segment:
         cold = self.cold
@@ -543,14 +543,14 @@ class Batches(Outgoing):
         try:
             fresh = self.open_segment(COLD, max(self.segment_size, overhead))
         except StorageFull:
-            # Among fresh records it lies less well, but the victim makes room for both.
+            # Among fresh records it is in a worse place, but the victim makes room for both.
             if self._must_roll(size):
                 raise
             return self.hot
         if cold is not None:
             self.seal_segment(cold)
         self.cold = fresh
-        # The next hot batch says that it must be there, so that it cannot be missing unseen.
+        # The next hot batch lists it as required, so that its loss is detected.
         self.make_room(8 + 4 * len(self.segments))
         self._append_alive()
         return fresh
@@ -558,10 +558,10 @@ class Batches(Outgoing):
     # -- to the disk --------------------------------------------------------------------------
 
     def vouch(self) -> None:
-        """Note beside the journal which batch is on disk, while nothing goes on that would say so.
+        """Write the newest durable batch to the file `newest` if the journal is idle.
 
-        Without it damage to the newest batch would look like a tail that a crash tore. Only for
-        who has synced what is marked as durable.
+        Without it, damage to the newest batch would look like a tail torn by a crash. Only for
+        callers that have synced everything that is marked as durable.
         """
         is_idle = not self.pending and not self.has_open_records() and self.written == self.durable
         if is_idle and self._vouched < self.durable:
@@ -569,7 +569,7 @@ class Batches(Outgoing):
             note_newest(self.storage(), self.hot.number, self.durable)
 
     def close(self) -> None:
-        """Commit, and seal every segment: the next start has nothing to guess."""
+        """Commit, and seal every segment, so that the next start finds no open end."""
         self.commit()
         if self.cold is not None:
             self.seal_segment(self.cold)
@@ -577,7 +577,7 @@ class Batches(Outgoing):
         self.write_pending()
 
     def commit(self) -> None:
-        """Close, write and sync what was appended: all of it is durable on return."""
+        """Close, write and sync what was appended: everything is durable on return."""
         self.seal_batch()
         self.write_pending()
         storage = self.storage()

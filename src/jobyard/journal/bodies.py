@@ -1,9 +1,10 @@
 """Where the body of a job is: in memory while the budget lasts, otherwise only on disk.
 
-A body put beyond the budget stays in memory until its batch is written and is then let go; it is
-read back, and its checksum tested, when someone takes or peeks at the job. The newest bodies go
+A body put beyond the budget stays in memory until its batch is written and is then freed; it is
+read back, and its checksum verified, when a client takes or peeks at the job. The newest bodies go
 first, because they are taken last. Without a journal there is no disk to fall back on, and a put
-beyond the budget is refused. What jobs came to goes the same way, out of the records of their ends.
+beyond the budget is refused. Results of jobs are handled the same way; they are read back from the
+records of the jobs' ends.
 """
 
 from typing import final
@@ -20,13 +21,13 @@ from jobyard.model.limits import RESULT_DEFAULT
 
 @final
 class Bodies:
-    """The budget for bodies in memory, and the way back to those on disk."""
+    """The budget for bodies in memory, and access to those on disk."""
 
     def __init__(self, journal: Journal, budget: i64) -> None:
         self._journal = journal
         self._budget: i64 = budget
         self.in_memory: i64 = 0
-        # How much of it is text that has no place on the disk.
+        # How much of it is text that is never on disk.
         self.pinned: i64 = 0
         self._cooling: list[Job] = []
         self._resting: list[Job] = []
@@ -34,13 +35,13 @@ class Bodies:
         self.result_size_max: i64 = RESULT_DEFAULT
 
     def admits(self, size: i64) -> bool:
-        """Tell whether a body of `size` may be put."""
+        """Return whether a body of `size` may be put."""
         return self._journal.is_on or self.in_memory + size <= self._budget
 
     def admits_pinned(self, size: i64) -> bool:
-        """Tell whether so much more text may come that will stay in memory.
+        """Return whether `size` bytes more text that must stay in memory may be added.
 
-        It makes bodies and other text go to the disk before their time, but not more than fits.
+        Such text displaces bodies and other text to the disk, but may not exceed the budget itself.
         """
         return self.pinned + size <= self._budget
 
@@ -51,15 +52,15 @@ class Bodies:
             self._cooling.append(job)
 
     def has_budget(self, size: i64) -> bool:
-        """Tell whether recovery should hold on to a body it has just read."""
+        """Return whether recovery should keep a body that it has just read in memory."""
         return self.in_memory + size <= self._budget
 
     def fits(self, size: i64) -> bool:
-        """Tell whether so much may be in memory."""
+        """Return whether `size` bytes may be in memory."""
         return size <= self._budget
 
     def drop(self, job: Job) -> None:
-        """Let go of the body of a job that is gone."""
+        """Free the body of a removed job."""
         if job.body is not None:
             self.in_memory -= i64(job.size)
             job.body = None
@@ -67,17 +68,17 @@ class Bodies:
             self._journal.damages.forget_body(job.id)
 
     def rest(self, job: Job) -> None:
-        """Let go of the body of a job that is done as soon as it can be read back."""
+        """Free the body of a job that is done as soon as it can be read back."""
         if self._journal.is_on and job.body is not None:
             self._resting.append(job)
 
     def wake(self, job: Job) -> None:
-        """Count a job that was done among those whose bodies are wanted again; it stays on disk."""
+        """Keep the body of a job that is no longer done, if it is still in memory."""
         if job in self._resting:
             self._resting.remove(job)
 
     def renew(self, job: Job, body: bytes) -> None:
-        """Put another body in the place of the old one, which was let go before."""
+        """Set a new body for a job whose old one was freed before."""
         self.in_memory += len(body)
         job.body = body
         if self.in_memory > self._budget and self._journal.is_on:
@@ -86,7 +87,7 @@ class Bodies:
     # -- results ------------------------------------------------------------------------------
 
     def hold_result(self, job: Job) -> None:
-        """Count what a job came to, of which the newest end of a run has just told."""
+        """Count the result of a job; the newest END record holds it."""
         outcome = job.outcome()
         size = outcome.result_size
         if size > 0:
@@ -102,7 +103,7 @@ class Bodies:
             self._cooling_results.append(job)
 
     def recall_result(self, job: Job) -> None:
-        """Keep a result that recovery has just read if there is room, or only where it is."""
+        """Keep a result that recovery has just read if there is room, otherwise only its place."""
         outcome = job.outcome()
         size = outcome.result_size
         if self.has_budget(size):
@@ -113,12 +114,12 @@ class Bodies:
             outcome.result = b""
 
     def drop_result(self, outcome: Outcome) -> None:
-        """Let go of what a job came to: it is gone, or runs again."""
+        """Stop counting the result of a job that is removed or runs again."""
         self.in_memory -= outcome.result_counted
         outcome.result_counted = 0
 
     def fetch_result(self, job: Job) -> bytes | None:
-        """Return what a job that is done came to; None if what the disk gives is damaged."""
+        """Return the result of a job that is done; None if it is damaged on disk."""
         outcome = job.outcome()
         if outcome.result_size == len(outcome.result):
             return outcome.result
@@ -147,7 +148,7 @@ class Bodies:
         self._cooling_results = still
 
     def cool(self) -> None:
-        """Let go of bodies beyond the budget, and of those of jobs done, once they are written."""
+        """Free bodies beyond the budget, and those of jobs that are done, once they are written."""
         self._cool_results()
         written = self._journal.written
         if self._resting:
@@ -175,9 +176,9 @@ class Bodies:
             self.drop(job)
 
     def fetch(self, job: Job) -> bytes | None:
-        """Return the body of a job, or None if what the disk gives is not what was put.
+        """Return the body of a job, or None if it is damaged on disk.
 
-        That is noted with the journal, which tells of it; the caller says so in its own words.
+        The damage is registered with the journal and logged; the caller reports it to its client.
         """
         body = job.body
         if body is not None:
@@ -193,10 +194,10 @@ class Bodies:
         return self._journal.read(job.place >> 32, job.place & 0xFFFFFFFF, i64(job.size))
 
     def salvage(self, job: Job) -> bytes | None:
-        """Return as many bytes as a damaged body had, as far as possible those that are left.
+        """Return the bytes of a damaged body as the disk has them, padded to its size.
 
-        Written again under the checksum of the whole body, they are as damaged as before. None if
-        the disk cannot read them now: another time it may.
+        Copied together with the original checksum, they are still recognized as damaged. None if
+        the disk cannot read them now: a later read may succeed.
         """
         if not self._journal.is_readable(job.place >> 32, job.place & 0xFFFFFFFF, i64(job.size)):
             return None
@@ -204,5 +205,5 @@ class Bodies:
 
 
 def place_text(job: Job) -> str:
-    """Return where the body of a job lies, as an operator would look for it."""
+    """Return the file and offset of a job's body, for messages to operators."""
     return f"{segment_name(job.place >> 32)} at offset {job.place & 0xFFFFFFFF}"

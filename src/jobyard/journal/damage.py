@@ -1,45 +1,45 @@
-"""What was found damaged on the disk since the start, for those who tell of it.
+"""The damage found on disk since the start, for logs, health checks and metrics.
 
-Whoever reads back something else than was written, or nothing, notes it here and goes on without
-it. The log tells each place once, health and metrics show what is known. A place is forgotten when
-its job, its new body or its segment makes it irrelevant. All of it is bounded: a disk that loses
-everything must not fill the memory or the log too.
+Code that reads back something other than what was written registers it here and continues without
+it. The log reports each damaged place once; health and metrics show all that are known. A place is
+forgotten when its job is gone or has a new body, or when its segment is gone. All of it is bounded:
+a disk that loses everything must not fill the memory or the log as well.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-# What clients are told of a job whose body is damaged, wherever they ask.
-CORRUPT: Final = "corrupt: the data of this job is damaged on disk"
+# The error that every door returns for a job with a damaged body.
+CORRUPT_TEXT: Final = "corrupt: the data of this job is damaged on disk"
 
-# The same of what it came to.
+# The same for a damaged result.
 CORRUPT_RESULT: Final = "corrupt: the result of this job is damaged on disk"
 
-# Places that are remembered of each kind, and stories that wait to be logged.
+# The most places stored of each kind, and the most messages that wait to be logged.
 PLACES_MAX: Final = 10_000
 STORIES_MAX: Final = 100
 
 
 @final
 class Damages:
-    """A register of damage: bodies of jobs, texts of logs, and segments left uncompacted."""
+    """A register of damage: bodies of jobs, texts of logs, and segments that are not compacted."""
 
     def __init__(self) -> None:
-        # Reads that failed, also those of a place that was known.
+        # Failed reads, including repeated ones of the same place.
         self.reads_count: i64 = 0
         # Bodies by the id of the job.
         self.jobs: set[int] = set()
-        # Texts of logs: their offsets by the number of the segment.
+        # Texts of logs: offsets by segment number.
         self.texts: dict[int, set[int]] = {}
         self.texts_count: i64 = 0
-        # Segments that compaction cannot read, and where it stopped.
+        # Segments that compaction cannot read, with a message that says where it stopped.
         self.segments: dict[int, str] = {}
         self._stories: list[str] = []
         self._untold: i64 = 0
 
     def note_body(self, job_id: i64, where: str, what: str = "body") -> None:
-        """Count a read of a job's body or result that failed; told once a job."""
+        """Count a failed read of a job's body or result; logged once per job."""
         self.reads_count += 1
         number = int(job_id)
         if number not in self.jobs and len(self.jobs) < PLACES_MAX:
@@ -47,7 +47,7 @@ class Damages:
             self._tell(f"the {what} of job {number} is damaged: {where}")
 
     def note_text(self, segment: i64, offset: i64, story: str) -> None:
-        """Count a read of a log's text that failed; told once a place."""
+        """Count a failed read of a log's text; logged once per place."""
         self.reads_count += 1
         offsets = self.texts.get(int(segment))
         if offsets is None:
@@ -59,18 +59,18 @@ class Damages:
             self._tell(story)
 
     def note_segment(self, segment: i64, story: str) -> None:
-        """Note a segment that compaction leaves as it is."""
+        """Register a segment that compaction cannot read and skips."""
         self.reads_count += 1
         if int(segment) not in self.segments:
             self.segments[int(segment)] = story
             self._tell(f"{story}; the segment is not compacted")
 
     def forget_body(self, job_id: i64) -> None:
-        """Forget a body that is no longer wanted: the job is gone, or has another."""
+        """Forget a body that is no longer needed: the job is gone or has a new one."""
         self.jobs.discard(int(job_id))
 
     def forget_segment(self, segment: i64) -> None:
-        """Forget a segment that is gone, and what was damaged in it."""
+        """Forget a removed segment and the damage in it."""
         self.segments.pop(int(segment), None)
         self.texts_count -= len(self.texts.pop(int(segment), ()))
 
@@ -81,7 +81,7 @@ class Damages:
             self._untold += 1
 
     def take_stories(self) -> list[str]:
-        """Return what was found since the last call."""
+        """Return the messages about damage found since the last call."""
         if not self._stories:
             return []
         stories = self._stories
@@ -92,15 +92,15 @@ class Damages:
         return stories
 
     def count(self) -> i64:
-        """Return how many damaged places are known."""
+        """Return the number of known damaged places."""
         return len(self.jobs) + self.texts_count + len(self.segments)
 
     def summary(self) -> str:
-        """Return what is damaged in one line, or nothing."""
+        """Return a one-line summary of the damage, or an empty string."""
         parts: list[str] = []
         for count, what in (
             (len(self.jobs), "jobs with a damaged body"),
-            (int(self.texts_count), "damaged records of logs"),
+            (int(self.texts_count), "damaged log records"),
             (len(self.segments), "damaged segments that are not compacted"),
         ):
             if count > 0:

@@ -1,7 +1,7 @@
-"""The journal as the engine sees it: one method for each thing that can be remembered.
+"""The journal as the engine sees it: one method for each kind of change.
 
-Each makes the room its records need, encodes them into the open batch and keeps the ledger of live
-bytes. None of them decides anything; when a record is safe, and where it lies, is `batches`' part.
+Each makes room for its records, encodes them into the open batch and updates the live bytes. None
+of them decides anything; `batches` decides when a record is safe and where it is stored.
 """
 
 from typing import final
@@ -25,10 +25,8 @@ from jobyard.journal.format.record import (
     DROPPED_SIZE,
     END_SIZE,
     ENTRY_SIZE,
-    EXPIRED,
     GONE_SIZE,
     LEASE_SIZE,
-    LET_GO,
     LONG_BODY_SIZE,
     MOVE_SIZE,
     MOVED_SIZE,
@@ -36,6 +34,7 @@ from jobyard.journal.format.record import (
     PUT_SIZE,
     QUEUE_SIZE,
     STATE_SIZE,
+    Cause,
     entering_bytes,
     write_clean,
     write_dropped,
@@ -53,40 +52,42 @@ from jobyard.journal.format.record import (
 )
 from jobyard.journal.format.segment import Segment, segment_name
 from jobyard.journal.history.window import PastName
-from jobyard.model.ahead import Ahead
-from jobyard.model.details import RESULT_LOST, Outcome, place_result, size_of
-from jobyard.model.entry import CONDEMNED, COUNTED, POLICY, Entry
+from jobyard.model.ahead import EncodedAhead
+from jobyard.model.details import FailureReason, Outcome
+from jobyard.model.details_codec import place_result, size_of
+from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.job import GONE, READY, Job
+from jobyard.model.lease import Lease
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.policy import DURABLE
-from jobyard.model.queue import Lease, Queue
+from jobyard.model.queue import Queue
 from jobyard.model.topic.config import FSYNC
 from jobyard.model.topic.log import LogTopic, WriteKey
 from jobyard.model.topic.log_chunk import ROW_WEIGHT
 from jobyard.model.topic.log_rows import LogRows
-from jobyard.model.transition import End
+from jobyard.model.transition import Transition
 
 
 @final
 class Journal(Batches):
-    """Everything that is remembered, record by record."""
+    """Appends every change as records, and reads results back."""
 
     def append_put(self, job: Job, body: bytes) -> None:
         """Append a new job; `admit` has made the room."""
         part1 = self._part1
         hot = self.hot
-        extra = entering_bytes(job)
+        details = entering_bytes(job)
         start = self._here()
         if i64(job.size) <= INLINE_BODY_MAX:
-            write_put(part1, job, body, extra, 0)
+            write_put(part1, job, body, details, 0)
             job.place = (hot.number << 32) | (start + PUT_SIZE)
         else:
-            write_put(part1, job, body, extra, self._append_long(job, body))
+            write_put(part1, job, body, details, self._append_long(job, body))
             job.place = hot.number << 32
-        self._hold_put(job, hot, len(extra))
+        self._hold_put(job, hot, len(details))
 
-    def append_put_ahead(self, job: Job, ahead: Ahead, first_id: i64) -> None:
-        """Append the next of jobs that were made ready, of which the first has this id."""
+    def append_put_ahead(self, job: Job, ahead: EncodedAhead, first_id: i64) -> None:
+        """Append the next of the jobs that were encoded ahead; the first of them has `first_id`."""
         hot = self.hot
         start = self._here()
         offset: i64 = 0
@@ -101,19 +102,19 @@ class Journal(Batches):
         self._hold_put(job, hot, weight)
 
     def _hold_put(self, job: Job, hot: Segment, weight: i64) -> None:
-        self.ledger.hold_base(job, hot, weight)
-        self.told_ms = job.created_ms
+        self.live_bytes.hold_base(job, hot, weight)
+        self.newest_event_ms = job.created_ms
         self._waited(job)
 
     def append_body(self, job: Job, body: bytes) -> None:
-        """Append a job anew, with another body: from here on this is its base."""
+        """Append a job again with a new body: this is its base from here on."""
         self.make_room(self.body_room(job, body))
         part1 = self._part1
         hot = self.hot
-        self.ledger.leave_base(job)
+        self.live_bytes.leave_base(job)
         job.add_old_base()
         if job in self._long_jobs:
-            # Its place is not that of an older body in the same batch.
+            # Its older body in the same batch must not set its place.
             at = self._long_jobs.index(job)
             del self._long_jobs[at]
             del self._long_offsets[at]
@@ -122,16 +123,16 @@ class Journal(Batches):
         start = self._here()
         if i64(job.size) <= INLINE_BODY_MAX:
             weight = write_moved(part1, job, body, 0, is_new_body=True)
-            self.ledger.take_base(job, hot, start + MOVED_SIZE, weight)
+            self.live_bytes.take_base(job, hot, start + MOVED_SIZE, weight)
         else:
             weight = write_moved(part1, job, body, self._append_long(job, body), is_new_body=True)
-            self.ledger.take_base(job, hot, 0, weight)
+            self.live_bytes.take_base(job, hot, 0, weight)
         place_result(job, hot.number, self._here())
         self._waited(job)
 
     def body_room(self, job: Job, body: bytes) -> i64:
-        """Return the most bytes that a job with another body takes."""
-        return MOVED_SIZE + LONG_BODY_SIZE + len(body) + self._extra_room(job)
+        """Return the most bytes that a job takes with a new body."""
+        return MOVED_SIZE + LONG_BODY_SIZE + len(body) + self._details_room(job)
 
     def _append_long(self, job: Job, body: bytes) -> i64:
         job.crc = crc32(body)
@@ -148,10 +149,10 @@ class Journal(Batches):
         self.appended = number
         self.records_count += 1
         if self._ids_ahead and (job.queue.is_synced or job.policy.flags & DURABLE):
-            self.raised = number
+            self.sync_requested = number
 
     def append_lease(self, lease: Lease) -> None:
-        """Append a hand-over. Nobody waits for it, and a full disk goes without it."""
+        """Append the start of a lease. No reply waits for it, and a full disk goes without it."""
         if self.is_full:
             return
         job = lease.job
@@ -162,10 +163,10 @@ class Journal(Batches):
             return
         self._follow(job)
         write_lease(self._part1, lease)
-        self.told_ms = lease.started_ms
+        self.newest_event_ms = lease.started_ms
         self.records_count += 1
 
-    def append_end(self, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
+    def append_end(self, job: Job, end: Transition, now_ms: i64, *, waited: bool) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
         state = end.state
         if self.is_full and state == READY and self._may_go_unwritten(job, end):
@@ -173,8 +174,8 @@ class Journal(Batches):
         try:
             self._make_room_for_news(job, END_SIZE + len(end.news) + self._older_room(job))
         except StorageFull:
-            if end.why in (LET_GO, EXPIRED):
-                # Nobody was told, and a restart ends the lease too.
+            if end.why in (Cause.HOLDER_LEFT, Cause.EXPIRED):
+                # No client has a reply about it, and a restart ends the lease too.
                 return
             if state != GONE:
                 raise
@@ -187,74 +188,74 @@ class Journal(Batches):
         else:
             write_end(self._part1, job, end, now_ms)
             self.record_end = self._here()
-        self.told_ms = now_ms
+        self.newest_event_ms = now_ms
         if waited:
             self._waited(job)
         else:
             self.records_count += 1
         if state == GONE:
             self._kill_older(job, end.why, now_ms)
-            self.ledger.bury_base(job, self.hot, job.place >> 32)
+            self.live_bytes.bury_base(job, self.hot, job.place >> 32)
 
     def end_size(self, job: Job, news_size: i64) -> i64:
-        """Return what the record of an end takes, with the state of the job where it needs that."""
+        """Return the size of the record of an end, with the job's state if that is needed."""
         size: i64 = END_SIZE + news_size
         return size if self.has_room_for_news(job, size) else size + self.state_room(job)
 
-    def _may_go_unwritten(self, job: Job, end: End) -> bool:
-        """Tell whether a crash brings a job back as it is; in the end even without its rank."""
+    def _may_go_unwritten(self, job: Job, end: Transition) -> bool:
+        """Return whether a crash restores a job as it is; as a last resort, with its old rank."""
         lease = job.lease
-        if job.extra is not None and job.extra.kept is not None:
-            # It would bring the lease back.
+        if job.details is not None and job.details.kept is not None:
+            # A restart would restore the durable lease.
             return False
         if lease is None or lease.taken_from != READY or end.attempts != i64(job.attempts):
             return False
         return end.rank == job.rank or (not self.spares and self._must_roll(STATE_SIZE + END_SIZE))
 
-    def append_move(self, job: Job, move: End, now_ms: i64) -> None:
+    def append_move(self, job: Job, move: Transition, now_ms: i64) -> None:
         """Append a change of state that ends no run."""
         self._make_room_for_news(job, MOVE_SIZE + len(move.news))
         self._follow(job)
         write_move(self._part1, job, move, now_ms)
-        self.told_ms = now_ms
+        self.newest_event_ms = now_ms
         self._waited(job)
 
     def append_note(self, job: Job, news: bytes) -> None:
-        """Append news of a job that change neither its state nor its place."""
+        """Append changes of a job that affect neither its state nor its position."""
         self._make_room_for_news(job, NOTE_SIZE + len(news))
         self._follow(job)
         write_note(self._part1, job, news)
         self._waited(job)
 
     def append_gone(self, job: Job, why: i64, now_ms: i64) -> None:
-        """Append the removal of a job nobody holds."""
+        """Append the removal of a job that is not leased."""
         self.make_room(GONE_SIZE + self._older_room(job))
         write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
-        self.told_ms = now_ms
+        self.newest_event_ms = now_ms
         self._waited(job)
         self._kill_older(job, why, now_ms)
-        self.ledger.bury_base(job, self.hot, job.place >> 32)
+        self.live_bytes.bury_base(job, self.hot, job.place >> 32)
 
     def _kill_older(self, job: Job, why: i64, now_ms: i64) -> None:
-        """Kill the bases a job had with other bodies, wherever these still lie."""
-        extra = job.extra
-        if extra is None or extra.old_bases is None:
+        """Append kill records for older bases of a job that still exist."""
+        details = job.details
+        if details is None or details.old_bases is None:
             return
-        for base in extra.old_bases:
+        for base in details.old_bases:
             if base in self.segments:
                 queue = job.queue.number
                 write_gone(self._part1, why, job.id, queue, base, now_ms, is_old=True)
-                self.ledger.count_kill(self.hot, base)
+                self.live_bytes.count_kill(self.hot, base)
                 self.records_count += 1
 
     def _older_room(self, job: Job) -> i64:
-        extra = job.extra
-        if extra is None or extra.old_bases is None:
+        details = job.details
+        if details is None or details.old_bases is None:
             return 0
-        return GONE_SIZE * len(extra.old_bases)
+        return GONE_SIZE * len(details.old_bases)
 
     def append_queue(self, queue: Queue, name: bytes) -> None:
-        """Append the name behind a queue's number; the caller has made the room."""
+        """Assign a number to a queue and append its name; the caller has made the room."""
         queue.number = self.next_queue
         self.next_queue += 1
         self.history.name(queue.number, queue.name)
@@ -268,23 +269,23 @@ class Journal(Batches):
     def _append_name(self, queue: Queue, name: bytes) -> None:
         write_queue(self._part1, queue.number, queue.told_seq(), name)
         self.records_count += 1
-        self.ledger.hold_queue(queue, self.hot)
+        self.live_bytes.hold_queue(queue, self.hot)
 
     def retire_queue(self, queue: Queue) -> None:
-        """Count the name of a queue that ended as dead, but for what history tells of it."""
+        """Stop counting the name of a removed queue, but keep it while history needs it."""
         segment = i64(queue.segment)
-        self.ledger.forget_queue(queue)
+        self.live_bytes.forget_queue(queue)
         if self.history.is_on and segment != 0:
             name = PastName(queue.number, queue.name, queue.told_seq(), self.next_record())
             self.history.retire(name, self.segments[segment])
             if len(self.history.past) > self.history.past_max:
-                # Not left to compaction, which looks now and then: they may come faster than that.
+                # Not left to compaction, which runs now and then: names may come faster.
                 self.history.forget_names(self.segments)
 
     def set_entry(self, kind: i64, key: bytes, value: bytes) -> None:
-        """Remember a value under a key, in place of the one before; YardFull on a full disk."""
-        # These come with a job for which the room was made, full or not, or with the end of many.
-        is_needed = kind in (POLICY, COUNTED, CONDEMNED)
+        """Store a value under a key, replacing the previous one; YardFull on a full disk."""
+        # These come with a job that has its room already, or with the removal of many jobs.
+        is_needed = kind in (EntryKind.POLICY, EntryKind.COUNTED, EntryKind.CONDEMNED)
         if not is_needed and not self.has_room(ENTRY_SIZE + len(key) + len(value)):
             raise YardFull
         entry = self.entries.get((kind, key))
@@ -294,35 +295,35 @@ class Journal(Batches):
         self._append_entry(entry, value, is_gone=False)
 
     def drop_entry(self, kind: i64, key: bytes) -> None:
-        """Remember that there is no value under a key any more."""
+        """Remove the value under a key."""
         entry = self.entries.get((kind, key))
         if entry is not None and not entry.is_gone:
             self._append_entry(entry, b"", is_gone=True)
 
     def _append_entry(self, entry: Entry, value: bytes, *, is_gone: bool) -> None:
         self.make_room(ENTRY_SIZE + len(entry.key) + len(value))
-        self.ledger.forget_entry(entry)
+        self.live_bytes.forget_entry(entry)
         entry.value = value
         entry.is_gone = is_gone
         entry.up_to = self.next_segment if is_gone else 0
         write_entry(self._part1, entry)
-        self.ledger.hold_entry(entry, self.hot)
+        self.live_bytes.hold_entry(entry, self.hot)
         self.records_count += 1
         self.appended = self.open_number
 
     def is_entry_needed(self, entry: Entry, victim: i64) -> bool:
-        """Tell whether an entry must be saved when segment `victim` goes."""
+        """Return whether an entry must be copied when segment `victim` is removed."""
         if not entry.is_gone:
             return True
         return any(number < entry.up_to and number != victim for number in self.segments)
 
     def forget_entry(self, entry: Entry) -> None:
-        """Forget an entry of which no older value can be found any more."""
-        self.ledger.forget_entry(entry)
+        """Forget a removed entry of which no older value exists on disk."""
+        self.live_bytes.forget_entry(entry)
         self.entries.remove((entry.kind, entry.key))
 
     def append_rows(self, log: LogTopic, rows: LogRows, key: WriteKey | None) -> None:
-        """Append what was written to a log, all of it or nothing; `admit` has made the room."""
+        """Append a write to a log, all of it or nothing; `admit` has made the room."""
         texts_size = rows.size - rows.labels_size
         if texts_size > self.summed_at_once:
             write_log_rows(self._part1, log, rows)
@@ -332,7 +333,7 @@ class Journal(Batches):
         rows.place(self._here() - texts_size)
         self.hot.live += ROW_WEIGHT * len(rows.seqs) + rows.size
         if key is not None:
-            self.ledger.hold_key(key, self.hot, LOG_SIZE + len(rows.key.encode()))
+            self.live_bytes.hold_key(key, self.hot, LOG_SIZE + len(rows.key.encode()))
         self._note_log(log)
 
     def append_head(self, log: LogTopic) -> None:
@@ -342,14 +343,14 @@ class Journal(Batches):
             log.number = self.next_queue
             self.next_queue += 1
         write_head(self._part1, log)
-        self.ledger.hold_head(log, self.hot)
+        self.live_bytes.hold_head(log, self.hot)
         self._note_log(log)
 
     def append_erased(self, log: LogTopic, erased: list[Erased]) -> None:
         """Append which records of a log were deleted; the caller has made the room."""
         for one in erased:
             write_erased(self._part1, one)
-            self.ledger.count_erased(self.hot, one.segment, one.length())
+            self.live_bytes.count_erased(self.hot, one.segment, one.length())
             self._note_log(log)
 
     def _note_log(self, log: LogTopic) -> None:
@@ -357,10 +358,10 @@ class Journal(Batches):
         self.appended = self.open_number
         self.records_count += 1
         if self._ids_ahead and log.config.durability == FSYNC:
-            self.raised = self.open_number
+            self.sync_requested = self.open_number
 
     def append_dropped(self, segment: Segment) -> None:
-        """Append that a segment goes."""
+        """Append the announcement that a segment will be removed."""
         self.make_room(DROPPED_SIZE)
         write_dropped(self._part1, segment.number)
         segment.is_leaving = True
@@ -368,7 +369,7 @@ class Journal(Batches):
         self.appended = self.open_number
 
     def append_clean(self) -> None:
-        """Append the mark of a stop in good order; a full disk goes without it."""
+        """Append the mark of a clean stop; a full disk goes without it."""
         try:
             self.make_room(8)
         except StorageFull:
@@ -378,46 +379,46 @@ class Journal(Batches):
         self.appended = self.open_number
 
     def has_room_for_news(self, job: Job, size: i64) -> bool:
-        """Tell whether `size` bytes of news of a job fit as they are, without its state before."""
+        """Return whether `size` bytes of changes fit without repeating the job's state first."""
         trail = i64(job.trail)
         return trail in (0, self.hot.number) and not self._must_roll(size)
 
     def _make_room_for_news(self, job: Job, size: i64) -> None:
-        """Make room for news of a job, and for all it is where these begin a new trail.
+        """Make room for changes of a job, and for its state if they begin a new trail.
 
-        Else a job that is longer than half a segment would be written whole with all its news.
+        Only then: otherwise a job longer than half a segment would be written whole every time.
         """
         if not self.has_room_for_news(job, size):
             self.make_room(self.state_room(job) + size)
 
     def state_room(self, job: Job) -> i64:
-        """Return what all of a job but its body takes where its news begin a new trail."""
-        return STATE_SIZE + self._extra_room(job)
+        """Return the size of a job's state, without its body, at the start of a new trail."""
+        return STATE_SIZE + self._details_room(job)
 
-    def _extra_room(self, job: Job) -> i64:
-        extra = job.extra
-        return 0 if extra is None else size_of(extra)
+    def _details_room(self, job: Job) -> i64:
+        details = job.details
+        return 0 if details is None else size_of(details)
 
     def _follow(self, job: Job) -> None:
-        """Bring the state of a job along if its news so far lies in an older segment.
+        """Repeat the state of a job in the hot segment if its trail is in an older one.
 
-        So everything since the base is in one segment, `job.trail`, or repeated there, and the
-        older one can go without it.
+        So all changes since the base are in one segment, `job.trail`, and the older one can be
+        removed without copying them.
         """
         if job.trail != 0 and i64(job.trail) != self.hot.number:
             self.warm(job)
             write_state(self._part1, job)
             place_result(job, self.hot.number, self._here())
             self.records_count += 1
-        self.ledger.trail(job, self.hot)
+        self.live_bytes.trail(job, self.hot)
 
     def warm(self, job: Job) -> None:
-        """Bring the result of a job back into memory before all of the job is written again.
+        """Read the result of a job back into memory before all of the job is written again.
 
-        One that is damaged is not written again, and the job says so from then on.
+        A damaged result is not written again; from then on the job shows that it is lost.
         """
-        extra = job.extra
-        outcome = None if extra is None else extra.outcome
+        details = job.details
+        outcome = None if details is None else details.outcome
         if outcome is None or outcome.result_size == len(outcome.result):
             return
         result = self.read_result(job, outcome)
@@ -426,11 +427,11 @@ class Journal(Batches):
             self.warmed.append(job)
             return
         outcome.result_size = 0
-        outcome.reason = RESULT_LOST
+        outcome.reason = FailureReason.RESULT_LOST
         outcome.error = CORRUPT_RESULT
 
     def read_result(self, job: Job, outcome: Outcome) -> bytes | None:
-        """Return the result of a job from the disk, or None, which is noted, if it is damaged."""
+        """Read the result of a job from the disk; if damaged, register that and return None."""
         number, offset = outcome.result_place >> 32, outcome.result_place & 0xFFFFFFFF
         result = self.read(number, offset, outcome.result_size)
         if len(result) == outcome.result_size and crc32(result) == outcome.result_crc:

@@ -1,11 +1,12 @@
-"""Holds answers until the records they disclose are safe.
+"""Holds replies until the records they disclose are safe.
 
-An answer is bytes and the number of the batch it waits for. Answers of one connection leave in
+A reply is bytes and the number of the batch it waits for. The replies of one connection leave in
 the order they were written; connections do not wait for each other. There is no future, task or
-callback per request: a release walks the connections that hold something, once per commit.
+callback per request: a release visits the connections that hold replies, once per commit.
 
-What is safe is for the committer to say: on the disk, or in the kernel. Where the second is enough
-for most, an answer may still ask for the first, and the gate remembers that somebody does.
+The committer decides what is safe: written to the disk, or only to the kernel. Where the kernel is
+enough for most replies, a single reply can still wait for the disk; the gate then records that a
+sync is needed.
 """
 
 from typing import Final, final
@@ -15,36 +16,36 @@ from mypy_extensions import i64, mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Sink:
-    """Where answers go once they may."""
+    """Where replies go once they are released."""
 
     def deliver(self, data: bytes) -> None:
         """Send bytes that are safe to send."""
 
     def deliver_all(self, pieces: list[bytes]) -> None:
-        """Send pieces that are too long together to be joined."""
+        """Send pieces that are together too long to be joined."""
         for piece in pieces:
             self.deliver(piece)
 
 
 _NOWHERE: Final = Sink()
-# Answers that leave at the same time are joined up to this size, and not copied beyond.
-JOIN_MAX: Final = 256 << 10
+# Replies that leave at the same time are joined up to this size, and not copied beyond.
+JOINED_ANSWER_MAX: Final = 256 << 10
 
 
 @final
 class Outbox:
-    """The answers of one connection that still wait."""
+    """The replies of one connection that still wait."""
 
     def __init__(self, gate: "Gate", sink: Sink) -> None:
         self._gate = gate
         self._sink = sink
-        # The batch each answer waits for; below zero if that must be on the disk, safe or not.
+        # The batch each reply waits for; negative if it must be on the disk, not only safe.
         self._numbers: list[i64] = []
         self._chunks: list[bytes] = []
         self.held_bytes: i64 = 0
 
     def is_empty(self) -> bool:
-        """Tell whether nothing waits."""
+        """Return whether nothing waits."""
         return not self._chunks
 
     def hand(self, data: bytes, number: i64) -> None:
@@ -59,12 +60,12 @@ class Outbox:
         self.held_bytes += len(data)
 
     def hand_synced(self, data: bytes, number: i64, synced: i64) -> None:
-        """Send `data` when batch `number` is safe, `synced` on the disk, and all before it gone."""
+        """Send `data` when batch `number` is safe, `synced` on disk and all before it sent."""
         gate = self._gate
         if synced <= gate.durable:
             self.hand(data, number)
             return
-        # One sync brings both there.
+        # One sync covers both.
         number = max(number, synced)
         gate.sync_asked = max(gate.sync_asked, number)
         if not self._chunks:
@@ -74,7 +75,7 @@ class Outbox:
         self.held_bytes += len(data)
 
     def hand_all(self, pieces: list[bytes], number: i64, synced: i64) -> None:
-        """Do the same with a long answer in pieces, which leave one behind the other."""
+        """Do the same for a long reply in pieces, which leave one after the other."""
         gate = self._gate
         waits_for = number
         if synced > gate.durable:
@@ -92,7 +93,7 @@ class Outbox:
             self.held_bytes += len(piece)
 
     def release(self, safe: i64, durable: i64) -> bool:
-        """Send what may go; True if something still waits."""
+        """Send the replies that are released; return True if some still wait."""
         numbers = self._numbers
         if not numbers:
             return False
@@ -114,7 +115,7 @@ class Outbox:
             pieces = self._chunks[:count]
             del numbers[:count]
             del self._chunks[:count]
-            if self.held_bytes > JOIN_MAX:
+            if self.held_bytes > JOINED_ANSWER_MAX:
                 for piece in pieces:
                     self.held_bytes -= len(piece)
                 self._sink.deliver_all(pieces)
@@ -125,32 +126,32 @@ class Outbox:
         return len(numbers) > 0
 
     def discard(self) -> None:
-        """Forget everything: the connection is gone."""
+        """Drop everything: the connection is closed."""
         self._numbers.clear()
         self._chunks.clear()
         self.held_bytes = 0
-        # The gate may know this outbox until its next release, and need not keep the connection.
+        # The gate may refer to this outbox until its next release; do not keep the connection.
         self._sink = _NOWHERE
 
 
 @final
 class Gate:
-    """The marks up to which answers may go, and the connections that hold some back."""
+    """The batches up to which replies are released, and the connections that hold some back."""
 
     def __init__(self) -> None:
         self.safe: i64 = 0
-        # What is on the disk. Behind `safe` where answers may precede the sync.
+        # The newest batch on the disk. Below `safe` where replies may precede the sync.
         self.durable: i64 = 0
-        # The newest batch that an answer waits for to be on the disk.
+        # The newest batch that a reply needs on the disk.
         self.sync_asked: i64 = 0
         self.held: list[Outbox] = []
 
     def release(self, safe: i64) -> None:
-        """Raise both marks and send what they let through. Called once per commit."""
+        """Raise both marks and send what they release. Called once per commit."""
         self.release_up_to(safe, safe)
 
     def release_up_to(self, safe: i64, durable: i64) -> None:
-        """Raise the marks where what is safe may not be on the disk yet, and send what may go."""
+        """Raise the marks, `durable` possibly less than `safe`, and send what they release."""
         self.safe = safe
         self.durable = durable
         held = self.held

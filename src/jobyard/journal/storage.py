@@ -1,8 +1,8 @@
-"""The one road to a disk: plain names inside one directory.
+"""The only access to a disk: plain file names inside one directory.
 
-The seam the simulator replaces. It is called once per batch, not once per job, so it may be slow to
-call. `write` reaches the page cache, `sync` the disk; an entry made by `create`, `rename` or
-`unlink` is safe only after `sync_directory`.
+The simulator replaces this class. It is called once per batch, not once per job, so calls may be
+slow. `write` reaches the page cache, `sync` the disk; a `create`, `rename` or `unlink` is durable
+only after `sync_directory`.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.errors import ReadFailed
 
-# What a disk loses at the least when it cannot read.
+# The smallest unit that a disk fails to read.
 SECTOR: Final = 512
 
 
@@ -28,18 +28,18 @@ class Storage:
         raise NotImplementedError
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Return up to `size` bytes; fewer only past the end of the file.
+        """Return `size` bytes; fewer only at the end of the file.
 
-        Raises ReadFailed where the disk cannot read some of them.
+        Raises ReadFailed if the disk cannot read some of them.
         """
         raise NotImplementedError
 
     def create(self, name: str, size: int) -> None:
-        """Make a file of `size` zero bytes with all its space reserved, or raise StorageFull."""
+        """Create a file of `size` zero bytes with all its space reserved, or raise StorageFull."""
         raise NotImplementedError
 
     def write(self, name: str, offset: int, data: bytes) -> None:
-        """Write all of `data`, or raise; a file that was cut short grows by it."""
+        """Write all of `data`, or raise; a truncated file grows by it."""
         raise NotImplementedError
 
     def sync(self, name: str) -> None:
@@ -47,11 +47,11 @@ class Storage:
         raise NotImplementedError
 
     def truncate(self, name: str, size: int) -> None:
-        """Give back the space past `size`."""
+        """Free the space past `size`."""
         raise NotImplementedError
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file a name that is not in use."""
+        """Rename a file to a name that is not in use."""
         raise NotImplementedError
 
     def unlink(self, name: str) -> None:
@@ -68,8 +68,8 @@ def read_around(
 ) -> bytes:
     """Return bytes of a file, with zeros for the sectors that the disk cannot read.
 
-    Only for what is held against a checksum afterwards. Each failure may take a disk seconds; after
-    so many of them all that is left is given up.
+    Only for data that is verified by a checksum afterwards. Each failure may take a disk seconds;
+    after `failures_max` of them the rest is zeros.
     """
     pieces: list[bytes] = []
     left: list[tuple[i64, i64]] = [(offset, size)]
@@ -83,7 +83,7 @@ def read_around(
             except ReadFailed:
                 failures += 1
         length = min(length, storage.size(name) - at)
-        # The middle, at the border of a sector.
+        # The middle, rounded down to a sector.
         half: i64 = (at + length // 2) // SECTOR * SECTOR - at
         if half <= 0:
             half = SECTOR - at % SECTOR
@@ -98,7 +98,7 @@ def read_around(
 
 
 def _second_try(storage: Storage, name: str, offset: i64, size: i64) -> bytes:
-    """Return a sector that could not be read a moment ago, or zeros: some errors pass."""
+    """Return a sector that could not be read a moment ago, or zeros: some errors are transient."""
     try:
         return storage.read(name, offset, max(size, 0))
     except ReadFailed:
@@ -106,7 +106,7 @@ def _second_try(storage: Storage, name: str, offset: i64, size: i64) -> bytes:
 
 
 def find_unreadable(storage: Storage, name: str, offset: i64, size: i64) -> i64:
-    """Return where the first sector begins that the disk cannot read, or -1."""
+    """Return the offset of the first sector that the disk cannot read, or -1."""
     end = min(offset + size, storage.size(name))
     while offset < end:
         stop = min(end, offset + SECTOR - offset % SECTOR)

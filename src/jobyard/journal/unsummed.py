@@ -1,7 +1,7 @@
-"""The checksums of a long batch, made some at a time: those of a MiB take about a millisecond.
+"""Computes the checksums of a long batch a part at a time: one MiB takes about a millisecond.
 
-Such a batch is closed as others are, so its size and the places in it are known at once. Only its
-header and its sums are missing, and it is written when they are there.
+Such a batch is closed like any other, so its size and all offsets in it are known at once. Only its
+header and its sums are missing; it is written when they are complete.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -21,13 +21,13 @@ from jobyard.journal.format.sums import Summing, sums_size
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
-# Of bodies, which are summed whole: no more of one of them at once than this.
+# The most bytes of a body that are summed at once.
 BODY_PART: Final = 256 << 10
 
 
 @final
 class Unsummed:
-    """A batch whose pieces are all there but for the first and the sums, which are zeros yet."""
+    """A batch whose pieces are complete except for the header and the sums, which are zeros."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Unsummed:
         bodies: list[bytes],
         bodies_crc: i64,
     ) -> None:
-        """Begin a batch at the end of its segment; `bodies_crc` is -1 if it is not known."""
+        """Begin a batch at the end of its segment; `bodies_crc` is -1 if it is unknown."""
         start: i64 = segment.end + BATCH_HEADER_SIZE
         size: i64 = 0
         for piece in records:
@@ -58,7 +58,7 @@ class Unsummed:
             bytes(int(self._sums_size)),
             *bodies,
         ]
-        # The body that is summed next, how far it is, and what came out so far.
+        # The body to sum next, how much of it is summed, and the checksum so far.
         self._body: i64 = self._sums_index + 1
         self._body_at: i64 = 0
         self._crc: i64 = 0
@@ -66,11 +66,11 @@ class Unsummed:
             self._crc = bodies_crc
             self._body = len(self.pieces)
 
-    def go_on(self, most: i64) -> i64:
-        """Sum about `most` bytes more; return how many. Fewer say that the batch is complete."""
+    def proceed(self, most: i64) -> i64:
+        """Sum about `most` bytes more; return how many. Fewer mean that the batch is complete."""
         done: i64 = 0
         if self._sums_size > 0:
-            done = self._summing.go_on(most)
+            done = self._summing.proceed(most)
         while done < most and self._body < len(self.pieces):
             done += self._sum_body(min(most - done, BODY_PART))
         if done < most:

@@ -1,4 +1,4 @@
 """What a job is: its states, its lease, its queue, and the indexes a queue is made of.
 
-Knows nothing of bytes on a wire, of records on a disk, or of time: times are numbers it is given.
+Knows nothing about bytes on a wire, records on a disk, or the clock: times are arguments.
 """

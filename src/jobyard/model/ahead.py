@@ -1,10 +1,10 @@
-"""Bodies and rare parts of jobs that are to enter together, made before as their puts need them.
+"""Bodies and rare fields of jobs that will enter together, encoded before their puts.
 
-They lie one behind the other: who writes them touches nothing else of the jobs. Jobs get their ids
-when they enter, so those that they tell of each other are left out here and written in between.
+They are stored one after the other, so writing them touches no other part of the jobs. Jobs get
+their ids when they enter, so the ids of other jobs are left out here and filled in while writing.
 
-Each job is its weight i32, and pieces: size i32, place i32 of the job whose id comes behind it, or
--1 for the last, bytes.
+Each job is its weight (i32) followed by pieces: size i32, index i32 of the job whose id follows the
+piece (-1 for the last piece), bytes.
 """
 
 from typing import Final, final
@@ -12,47 +12,48 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64, u8
 
-from jobyard.model.details import MEMBER, PARENT, TAG_SIZE
+from jobyard.model.details import TAG_SIZE
+from jobyard.model.details_codec import Tag
 
 _ID_SIZE: Final = 8
-# What it weighs to have a parent.
+# What a parent field weighs.
 PARENT_SIZE: Final = TAG_SIZE + _ID_SIZE
 _LAST: Final = -1
-# Jobs are gathered up to this size, so that what is gathered is never moved.
+# Jobs are collected in chunks of this size, so that collected bytes are never moved.
 _CHUNK: Final = 1 << 16
 
 
 @final
-class Ahead:
-    """What is written of jobs, but for what they get when they enter."""
+class EncodedAhead:
+    """The encoded fields of jobs, except what they get when they enter."""
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
         self._out = BytesWriter()
-        # Of the job that is being made.
+        # Of the job that is being encoded.
         self._pieces = BytesWriter()
         self._piece = BytesWriter()
         self._weight: i64 = 0
-        # Where the next job to be written is.
+        # Position of the next job to write.
         self._chunk: i64 = 0
         self._at: i64 = 0
 
-    # -- making -------------------------------------------------------------------------------
+    # -- encoding -----------------------------------------------------------------------------
 
     def begin(self, body: bytes, fields: bytes) -> None:
-        """Begin a job by its body, if that is written with it, and its fields without ids."""
+        """Begin a job with its body, if that is written with it, and its fields without ids."""
         self._piece.write(body)
         self._piece.write(fields)
         self._weight = len(fields)
 
     def add_parent(self, place: i64) -> None:
-        """Add whose child it is."""
-        self._begin_field(PARENT, _ID_SIZE, place)
+        """Add the parent of the job."""
+        self._begin_field(Tag.PARENT, _ID_SIZE, place)
 
     def add_member(self, place: i64, label: str) -> None:
-        """Add one that it waits for."""
+        """Add a job that this one waits for."""
         name = label.encode()
-        self._begin_field(MEMBER, 3 * _ID_SIZE + len(name), place)
+        self._begin_field(Tag.MEMBER, 3 * _ID_SIZE + len(name), place)
         write_i64_le(self._piece, 0)
         write_i64_le(self._piece, len(name))
         self._piece.write(name)
@@ -71,7 +72,7 @@ class Ahead:
         piece.truncate(0)
 
     def end(self) -> i64:
-        """End a job; return what its rare parts weigh."""
+        """End a job; return the weight of its rare fields."""
         self._end_piece(_LAST)
         out = self._out
         write_i32_le(out, i32(self._weight))
@@ -82,19 +83,19 @@ class Ahead:
         return self._weight
 
     def end_all(self) -> None:
-        """Make no more jobs."""
+        """End the encoding: no job follows."""
         self._chunks.append(self._out.getvalue())
         self._out = BytesWriter()
 
     # -- writing ------------------------------------------------------------------------------
 
     def rewind(self) -> None:
-        """Begin to write with the first job."""
+        """Start writing at the first job."""
         self._chunk = 0
         self._at = 0
 
     def next_weight(self) -> i64:
-        """Go to the next job; return what its rare parts weigh."""
+        """Go to the next job; return the weight of its rare fields."""
         if self._at == len(self._chunks[self._chunk]):
             self._chunk += 1
             self._at = 0
@@ -103,7 +104,7 @@ class Ahead:
         return weight
 
     def write(self, out: BytesWriter, first_id: i64) -> None:
-        """Write that job; the first of all has this id."""
+        """Write that job; `first_id` is the id of the first job of all."""
         data = self._chunks[self._chunk]
         at = self._at
         while True:

@@ -1,8 +1,8 @@
-"""Families: the protocol by which a job came in decides what becomes of it, wherever it runs.
+"""Families: the protocol through which a job came in decides its behavior, wherever it runs.
 
-Every difference between families is a rule with a name, and `traits` says which rules hold for
-which family; `docs/one-job-any-door.md` shows the table. A further protocol is one more row of it,
-and no comparison elsewhere.
+Every difference between families is a named rule, and `traits` says which rules apply to which
+family; `docs/one-job-any-door.md` shows the table. A new protocol needs one more row here and
+no comparison elsewhere.
 """
 
 from typing import Final
@@ -35,25 +35,25 @@ OWN_TTR: Final = 1 << 14
 LOCK_DURATION: Final = 1 << 15
 LEASE_OF_TOPIC: Final = 1 << 16
 
-# What each rule says, in the order of the table in the documentation.
+# What each rule means, in the order of the table in the documentation.
 RULES: Final[tuple[tuple[int, str], ...]] = (
-    (COUNTS_ATTEMPTS, "failed runs are attempts, of which a job has so many; its result is kept"),
-    (ONE_ATTEMPT, "one attempt where no number was asked for"),
-    (EXACT_BACKOFF, "waits exactly as long as its backoff says, without jitter"),
-    (FREE_STALLS, "a lost lease is a stall and no attempt"),
-    (TTL_IS_DEATH, "dead when its time to live is over, not removed"),
-    (DEAD_PERISH, "the dead are trimmed, expire and are retried as their queue is set"),
-    (DEAD_LETTERS, "given up, it becomes a record of its queue's dead-letter topic"),
-    (NEW_PLACE, "stands behind all others when it comes back"),
-    (PLACE_IS_ENTRY, "its place in line is a stream entry, never given twice"),
-    (READY_LISTS, "ready jobs stand in lists of their own until they are promoted"),
-    (ORDERING_KEYS, "may have an ordering key, with which it holds up others"),
-    (IDS_PER_QUEUE, "an id that a client chose is known in its queue only"),
-    (SHOWS_FIRST_DELAY, "shows the delay it was put with after it failed"),
-    (TAKER_SETS_RANK, "release and bury give it another priority"),
-    (OWN_TTR, "brings its time to run along"),
-    (LOCK_DURATION, "brings along how long its worker may be silent"),
-    (LEASE_OF_TOPIC, "its queue says how long it is leased"),
+    (COUNTS_ATTEMPTS, "failed runs count as attempts, which are limited; its result is kept"),
+    (ONE_ATTEMPT, "one attempt unless the client requests more"),
+    (EXACT_BACKOFF, "retried after exactly its backoff, without jitter"),
+    (FREE_STALLS, "a lost lease counts as a stall, not as an attempt"),
+    (TTL_IS_DEATH, "dead, not removed, when its time to live ends"),
+    (DEAD_PERISH, "dead jobs are trimmed, expire and are retried as their queue is configured"),
+    (DEAD_LETTERS, "when given up, it becomes a record of its queue's dead-letter topic"),
+    (NEW_PLACE, "goes behind all other jobs when it comes back"),
+    (PLACE_IS_ENTRY, "its place in the queue is a stream entry id, never reused"),
+    (READY_LISTS, "ready jobs are in separate lists until they are promoted"),
+    (ORDERING_KEYS, "may have an ordering key, and then holds up other jobs with that key"),
+    (IDS_PER_QUEUE, "an id chosen by the client is known only within its queue"),
+    (SHOWS_FIRST_DELAY, "shows its original delay after it failed"),
+    (TAKER_SETS_RANK, "release and bury set a new priority"),
+    (OWN_TTR, "carries its own time to run"),
+    (LOCK_DURATION, "carries how long its worker may be silent"),
+    (LEASE_OF_TOPIC, "its queue sets how long it is leased"),
 )
 
 _BEANSTALK: Final = TAKER_SETS_RANK | OWN_TTR
@@ -87,5 +87,5 @@ def traits(family: u8) -> i64:
 
 
 def counts_attempts(family: u8) -> bool:
-    """Tell whether jobs of a family have so many attempts, and stay with their result."""
+    """Return whether jobs of a family have limited attempts, and stay with their result."""
     return traits(family) & COUNTS_ATTEMPTS != 0

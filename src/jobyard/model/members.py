@@ -1,7 +1,7 @@
-"""What is known of the members of a job as a whole, kept while one of them changes at a time.
+"""An index over the members of a job, updated as single members change.
 
-There may be a hundred thousand: none of their ends may look through all of them. Holds no member
-itself; made on first use, and thrown away when a job gets other members.
+A job may have a hundred thousand members, so the end of one must not scan them all. Holds no member
+itself; made on first use, and dropped when the members of the job are replaced.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from mypy_extensions import i64
 if TYPE_CHECKING:
     from jobyard.model.details import Member
 
-# Fewer are searched one by one.
-FEW: Final = 16
+# Fewer members are scanned one by one.
+SCANNED_MAX: Final = 16
 
 
 @final
 class MemberIndex:
-    """Where members stand, how many are open, and what all weigh."""
+    """Where members are, how many are open, and their total size."""
 
     def __init__(self, members: list[Member]) -> None:
         self._members = members
         self.open_count: i64 = 0
-        # As fields.
+        # As encoded fields.
         self.size: i64 = 0
-        # By the id of the job, the first where it stands under several names; None for few.
+        # By job id, the first place if it has several labels; None for few members.
         self._places: dict[int, int] | None = None
         self._has_twins: bool = False
-        # By name, the first of each, once somebody asks for one; the others by their places.
+        # By label, the first of each, made on first use; then the places of the others.
         self._labels: dict[str, int] | None = None
-        self._namesakes: list[int] = []
+        self._same_named: list[int] = []
         for member in members:
             self._count(member, 1)
 
@@ -41,7 +41,7 @@ class MemberIndex:
             self.open_count += by
 
     def find_open(self, child_id: i64) -> Member | None:
-        """Return the member that is this job, if it is still waited for."""
+        """Return the member with this job id, if it is still waited for."""
         members = self._members
         places = self._known_places()
         if places is not None:
@@ -58,7 +58,7 @@ class MemberIndex:
         return None
 
     def place_of(self, child_id: i64, label: str) -> i64:
-        """Return where the member stands that is this job under this name, or -1."""
+        """Return the place of the member with this job id and label, or -1."""
         members = self._members
         places = self._known_places()
         if places is not None:
@@ -73,7 +73,7 @@ class MemberIndex:
         return -1
 
     def named(self, label: str) -> Member | None:
-        """Return the member of that name; where there are several, one that is waited for."""
+        """Return the member with that label; if there are several, preferably an open one."""
         members = self._members
         if self._labels is None:
             self._labels = {}
@@ -83,24 +83,24 @@ class MemberIndex:
         if place < 0:
             return None
         if not members[place].is_open():
-            for other in self._namesakes:
+            for other in self._same_named:
                 if members[other].label == label and members[other].is_open():
                     return members[other]
         return members[place]
 
     def _note_label(self, labels: dict[str, int], label: str, place: i64) -> None:
         if labels.setdefault(label, int(place)) != place:
-            self._namesakes.append(int(place))
+            self._same_named.append(int(place))
 
     def add(self, member: Member) -> None:
-        """Take on a new member before anybody looks for one."""
+        """Add a new member before the first lookup."""
         assert self._places is None
         assert self._labels is None
         self._count(member, 1)
         self._members.append(member)
 
     def put(self, member: Member) -> None:
-        """Take on a member, or news of one that is known."""
+        """Add a member, or replace it by its newer state."""
         members = self._members
         place = self.place_of(member.child_id, member.label)
         self._count(member, 1)
@@ -117,7 +117,7 @@ class MemberIndex:
     def _known_places(self) -> dict[int, int] | None:
         places = self._places
         members = self._members
-        if places is None and len(members) >= FEW:
+        if places is None and len(members) >= SCANNED_MAX:
             places = {}
             for i in range(len(members)):
                 self._note_place(places, members[i], i)

@@ -1,8 +1,8 @@
-"""What was asked for a job beyond its body, shared by all jobs that were asked for the same.
+"""The options of a job, shared by all jobs with the same options.
 
-A policy never changes. Jobs point to one; the journal writes it once, under a number, before the
+A policy never changes. Jobs refer to one; the journal writes it once, under a number, before the
 first job that has it. So a plain job of any family is as small as a beanstalk one. Policy 0 is that
-of a job nothing was asked for: retried for ever, kept until it is finished, and never longer.
+of a job without options: retried forever, and kept until it is finished, not longer.
 """
 
 from typing import Final, final
@@ -28,19 +28,19 @@ REMOVE_DEAD: Final = 4
 DURABLE: Final = 8
 
 _NUMBERS: Final = 12
-# Between the name and the options in an encoding: no byte of any text.
+# Between the name and the options in an encoding: this byte occurs in no UTF-8 text.
 _BREAK: Final = b"\xff"
 
 
 @final
 class Policy:
-    """One set of wishes. `text` is its one and only encoding, and empty while it is not known."""
+    """One set of options. `text` is its unique encoding, empty until it is known."""
 
     def __init__(self, number: i64) -> None:
-        # In the journal; 0 for the policy that needs no record.
+        # Its number in the journal; 0 for the policy that needs no record.
         self.number: i64 = number
         self.text: bytes = b""
-        # Living jobs that have it.
+        # Jobs that have it and are not gone.
         self.jobs_count: i64 = 0
         self.name: str = "default"
         # 0: no limit.
@@ -53,15 +53,15 @@ class Policy:
         self.stall_ms: i64 = 0
         self.flags: i64 = 0
         self.child_failure: i64 = CHILD_BLOCKS
-        # Shown to clients, and lines of a stack or log that are kept; -1 where nothing was said.
+        # Shown to clients, and limits on kept lines of a stack or log; -1 for not set.
         self.stack_limit: i64 = 10
         self.logs_kept: i64 = -1
         self.size_limit: i64 = -1
-        # Options as a client of glide-mq wrote them; empty for none.
+        # Options as a glide-mq client sent them; empty for none.
         self.opts: bytes = b""
 
     def encode(self) -> bytes:
-        """Return the bytes that stand for these wishes and no others."""
+        """Return the unique encoding of these options."""
         out = BytesWriter()
         for number in (
             self.max_attempts,
@@ -85,7 +85,7 @@ class Policy:
         return out.getvalue()
 
     def fill(self, text: bytes) -> None:
-        """Take on the wishes that `encode` wrote down."""
+        """Set all options from an encoding."""
         self.text = text
         self.max_attempts = read_i64_le(text, 0)
         self.backoff_kind = read_i64_le(text, 8)
@@ -109,9 +109,9 @@ PLAIN: Final = Policy(0)
 def backoff_ms(policy: Policy, job_id: i64, attempts: i64) -> i64:
     """Return the wait after the given number of failed attempts.
 
-    Spread by a hash of job and attempt, so that jobs that failed together do not come back
-    together, and a replay draws the same: half to one and a half times the doubled base, or four to
-    six fifths of a fixed one.
+    Jittered by a hash of job and attempt, so that jobs that failed together do not come back
+    together, and a replay computes the same: 0.5 to 1.5 times the doubled base, or 0.8 to 1.2
+    times a fixed one.
     """
     spread = _spread(job_id, attempts)
     if policy.backoff_kind == BACKOFF_FIXED:
@@ -124,7 +124,7 @@ def backoff_ms(policy: Policy, job_id: i64, attempts: i64) -> i64:
 
 
 def exact_backoff_ms(policy: Policy, attempts: i64) -> i64:
-    """Return the wait after so many failed attempts, not spread; none where none was asked for."""
+    """Return the wait after that number of failed attempts, without jitter; 0 without backoff."""
     if policy.backoff_kind == BACKOFF_PLAIN:
         return 0
     if policy.backoff_kind == BACKOFF_FIXED:
@@ -133,7 +133,7 @@ def exact_backoff_ms(policy: Policy, attempts: i64) -> i64:
 
 
 def _spread(job_id: i64, attempts: i64) -> i64:
-    """Return 0 to 999, as good as at random, from a job and an attempt."""
+    """Return a pseudo-random number from 0 to 999 for a job and an attempt."""
     mixed: i64 = (job_id * 31 + attempts) & 0x7FFFFFFF
     mixed = (mixed * 1103515245 + 12345) & 0x7FFFFFFF
     mixed ^= mixed >> 15

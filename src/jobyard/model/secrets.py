@@ -1,7 +1,7 @@
-"""How secrets are kept and compared: as digests, in the same time whatever is shown.
+"""How secrets are stored and compared: as digests, in constant time.
 
-What is shown is hashed first, so that neither the place of the first wrong byte nor the length of a
-secret can be told by the time it takes.
+A presented secret is hashed first, so that timing reveals neither the position of the first wrong
+byte nor the length of the stored secret.
 """
 
 from hashlib import sha256
@@ -9,17 +9,17 @@ from hmac import compare_digest
 
 
 def digest_of(secret: bytes) -> bytes:
-    """Return what is kept of a secret."""
+    """Return the digest that is stored for a secret."""
     return sha256(secret).digest()
 
 
 def is_digest_of(shown: bytes, digest: bytes) -> bool:
-    """Tell whether what is shown is the secret of which this is kept."""
+    """Return whether this is the secret with this digest."""
     return compare_digest(digest_of(shown), digest)
 
 
 def is_one_of(shown: bytes, digests: list[bytes]) -> bool:
-    """Tell whether what is shown is a secret of which one of these is kept; all are compared."""
+    """Return whether this is the secret of any of these digests; all of them are compared."""
     digest = digest_of(shown)
     is_known = False
     for one in digests:

@@ -1,9 +1,9 @@
-"""When a cron expression fires: the expression and its zone read once, the next slot on demand.
+"""When a cron expression fires: expression and zone are parsed once, slots computed on demand.
 
 Knows neither crons nor jobs and reads no clock: the moment to start from is an argument, and
 only a zone's rules come from outside, when a timetable is made. Slots are whole seconds, in
 milliseconds since 1970. The invariant: a slot depends on expression, zone and start alone,
-whatever was asked before, and `next_after(slot)` is always later than `slot`.
+not on earlier calls, and `next_after(slot)` is always later than `slot`.
 
     [second] minute hour day month weekday        or @yearly @monthly @weekly @daily @hourly ...
 
@@ -16,7 +16,7 @@ whatever was asked before, and `next_after(slot)` is always later than `slot`.
 If day and weekday are both restricted a day needs to match only one of them. Restricted is
 everything but a bare * or ?, so */2 is.
 
-Where a zone's clock jumps there are two kinds of expression, told apart by the hour field:
+Where a zone's clock jumps there are two kinds of expression, distinguished by the hour field:
 
 - Fixed hours ("30 2 * * *", "*/15 1-3 * * *") name times of the day. A time that comes twice
   fires the first time; a time that is jumped over fires at the first moment after the gap, once
@@ -42,9 +42,9 @@ DAY_S: Final = 86400
 # date.toordinal() counts from year 1.
 DAYS_BEFORE_1970: Final = 719162
 
-# Every value of every field spelled out, thrice over; nobody means more.
-TEXT_SIZE_MAX: Final = 2000
-# The longest wait there is: a fifth Monday in February, across a century without a leap year.
+# Every value of every field spelled out three times; no real expression is longer.
+EXPRESSION_SIZE_MAX: Final = 2000
+# The longest possible wait: a fifth Monday in February, across a century without a leap year.
 # An expression without a slot in this time (30 February) never has one.
 MONTHS_AHEAD_MAX: Final = 12 * 40 + 1
 # Dates end with the year 9999; a search from here still ends before.
@@ -56,7 +56,7 @@ LOOK_BACK_S: Final = 2 * DAY_S
 # Since 1970 no zone has changed its offset twice within six days (Recife did within seven), so
 # two probes this close together see every change between them.
 PROBE_S: Final = 5 * DAY_S
-# Further than this from what is known it is cheaper to begin anew than to fill in.
+# Further than this from the known range it is cheaper to start over than to fill the gap.
 STRETCH_MAX_S: Final = 366 * DAY_S
 
 NICKNAMES: Final = {
@@ -69,7 +69,7 @@ NICKNAMES: Final = {
     "@hourly": "0 * * * *",
 }
 
-# A field's values are the bits of an integer. Day 0 is free and stands for the last of the month.
+# A field's values are the bits of an integer. Day 0 is free and means the last of the month.
 LAST_DAY: Final = 1
 # Which of its kind in the month a weekday may be: bits 0 to 4 for the first to the fifth.
 LAST_OF_KIND: Final = 1 << 5
@@ -77,8 +77,8 @@ ANY_OF_KIND: Final = (1 << 6) - 1
 
 
 @final
-class Field:
-    """One place of an expression: its name in complaints, its bounds, the words it knows."""
+class CronField:
+    """One field of an expression: its name in error messages, its bounds, the words it accepts."""
 
     def __init__(self, name: str, low: int, high: int, words: str = "") -> None:
         self.name: Final = name
@@ -87,14 +87,14 @@ class Field:
         self.words: Final = words.split()
 
     def values(self, text: str) -> int:
-        """The bits of a whole list."""
+        """Return the bits of a whole list."""
         bits = 0
         for item in text.split(","):
             bits |= self.item_values(item)
         return bits
 
     def item_values(self, item: str) -> int:
-        """The bits of one item: `*`, a value or a range, with or without a step."""
+        """Return the bits of one item: `*`, a value or a range, with or without a step."""
         span, slash, step_text = item.partition("/")
         first, dash, last = span.partition("-")
         if span == "*":
@@ -110,7 +110,7 @@ class Field:
             high = self.high if slash else low
         step = self.step(step_text, item) if slash else 1
         if low > high:
-            raise self.refusal(item, "a range must not run backwards")
+            raise self.refusal(item, "range must not run backwards")
         bits = 0
         for value in range(low, high + 1, step):
             bits |= 1 << value
@@ -119,7 +119,7 @@ class Field:
         return bits
 
     def value(self, text: str, item: str) -> int:
-        """One number or word within the bounds; 7 is a second name of Sunday."""
+        """Return one number or word within the bounds; 7 is a second name of Sunday."""
         word = text.upper()
         if word in self.words:
             return self.words.index(word) + self.low
@@ -129,28 +129,28 @@ class Field:
         return number
 
     def step(self, text: str, item: str) -> int:
-        """A step that fits into the field: `*/90` minutes would not be what it looks like."""
+        """Return a step that fits into the field: `*/90` minutes would be misleading."""
         number = parse_number(text)
         most = self.high - self.low + 1
         if number < 1 or number > most:
-            raise self.refusal(item, f"a step is 1 to {most}")
+            raise self.refusal(item, f"step must be 1 to {most}")
         return number
 
     def refusal(self, item: str, why: str) -> Refused:
-        """The complaint about one item of this field."""
+        """Return the error for one item of this field."""
         return Refused(f'Invalid cron expression: {self.name} "{item}": {why}')
 
 
-SECOND: Final = Field("second", 0, 59)
-MINUTE: Final = Field("minute", 0, 59)
-HOUR: Final = Field("hour", 0, 23)
-DAY: Final = Field("day of month", 1, 31)
-MONTH: Final = Field("month", 1, 12, "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC")
-WEEKDAY: Final = Field("day of week", 0, 6, "SUN MON TUE WED THU FRI SAT")
+SECOND: Final = CronField("second", 0, 59)
+MINUTE: Final = CronField("minute", 0, 59)
+HOUR: Final = CronField("hour", 0, 23)
+DAY: Final = CronField("day of month", 1, 31)
+MONTH: Final = CronField("month", 1, 12, "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC")
+WEEKDAY: Final = CronField("day of week", 0, 6, "SUN MON TUE WED THU FRI SAT")
 
 
 def parse_number(text: str) -> int:
-    """A plain number of at most two digits; -1 for anything else."""
+    """Return a plain number of at most two digits; -1 for anything else."""
     # int() alone also takes "+1", "1_0" and the digits of other scripts.
     if len(text) > 2 or not text.isascii() or not text.isdigit():
         return -1
@@ -158,7 +158,7 @@ def parse_number(text: str) -> int:
 
 
 def week_range(low: int, high: int) -> tuple[int, int]:
-    """Sunday is 0 where a range begins and 7 where it ends, however it was written."""
+    """Return a range with Sunday as 0 at its start and as 7 at its end, however written."""
     if low == 7 and high < 7:
         low = 0
     if high == 0 and low > 0:
@@ -167,7 +167,7 @@ def week_range(low: int, high: int) -> tuple[int, int]:
 
 
 def parse_days(text: str) -> int:
-    """The bits of the day field."""
+    """Return the bits of the day field."""
     bits = 0
     for item in text.split(","):
         bits |= LAST_DAY if item in ("L", "l") else DAY.item_values(item)
@@ -175,7 +175,7 @@ def parse_days(text: str) -> int:
 
 
 def parse_weekdays(text: str) -> list[int]:
-    """For each weekday from Sunday on, which of its kind in the month it may be."""
+    """Return for each weekday, from Sunday on, which of its kind in the month match."""
     kinds = [0] * 7
     for item in text.split(","):
         name, sharp, nth_text = item.partition("#")
@@ -183,7 +183,7 @@ def parse_weekdays(text: str) -> list[int]:
         if sharp and nth_text not in ("L", "l"):
             nth = parse_number(nth_text)
             if nth < 1 or nth > 5:
-                raise WEEKDAY.refusal(item, "a month has 1 to 5 of a kind")
+                raise WEEKDAY.refusal(item, "expected #1 to #5 or #L")
             of_kind = 1 << (nth - 1)
         elif sharp or (len(item) > 1 and item[-1] in "Ll"):
             name = name if sharp else item[:-1]
@@ -199,15 +199,15 @@ def parse_weekdays(text: str) -> list[int]:
 
 
 def listed(bits: int) -> list[int]:
-    """The values of a field in order."""
+    """Return the values of a field in order."""
     return [value for value in range(60) if bits >> value & 1]
 
 
 def find_zone(name: str | None) -> tzinfo:
-    """The rules of an IANA zone; without a name those of UTC."""
+    """Return the rules of an IANA zone; without a name those of UTC."""
     if name is None:
         return UTC
-    # Not zones but other readings of them: right/ counts leap seconds, localtime is this machine's.
+    # Not zones but variants of them: right/ counts leap seconds, localtime is this machine's.
     if name.startswith(("posix", "right/", "localtime")):
         raise Refused(f"Invalid timezone: {name[:100]}")
     try:
@@ -218,7 +218,7 @@ def find_zone(name: str | None) -> tzinfo:
 
 @final
 class Offsets:
-    """A zone's offsets from UTC as far as they were asked for: starts[n] begins offsets[n]."""
+    """A zone's offsets from UTC, as far as they were needed: starts[n] begins offsets[n]."""
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone: Final = zone
@@ -227,7 +227,7 @@ class Offsets:
         self._known_until_s = 0
 
     def cover(self, from_s: int, to_s: int) -> None:
-        """Know every change between two moments."""
+        """Find every change between two moments."""
         if (
             not self.starts
             or from_s < self.starts[0]
@@ -245,17 +245,17 @@ class Offsets:
             self._known_until_s = probe_s
 
     def index_at(self, at_s: int) -> int:
-        """The place in both lists of a moment that is covered."""
+        """Return the index in both lists of a moment that is covered."""
         return bisect_right(self.starts, at_s) - 1
 
     def offset_at(self, at_s: int) -> int:
-        """What the zone's clock is ahead of UTC at a moment."""
+        """Return how far the zone's clock is ahead of UTC at a moment."""
         offset = datetime.fromtimestamp(at_s, self._zone).utcoffset()
         assert offset is not None
         return offset.days * DAY_S + offset.seconds
 
     def _change_between(self, before_s: int, after_s: int) -> int:
-        """The first second of the new offset."""
+        """Return the first second of the new offset."""
         old = self.offset_at(before_s)
         while after_s - before_s > 1:
             middle_s = (before_s + after_s) // 2
@@ -268,10 +268,10 @@ class Offsets:
 
 @final
 class Timetable:
-    """The slots of one expression in one zone. Raises Refused for what it cannot read."""
+    """The slots of one expression in one zone. Raises Refused if either is invalid."""
 
     def __init__(self, text: str, zone: str | None) -> None:
-        if len(text) > TEXT_SIZE_MAX:
+        if len(text) > EXPRESSION_SIZE_MAX:
             raise Refused("Invalid cron expression: too long")
         bare = text.strip()
         if bare.startswith("@"):
@@ -292,12 +292,12 @@ class Timetable:
         self._months: Final = MONTH.values(month)
         self._kinds: Final = parse_weekdays("*" if self._any_weekday else weekday)
         self._offsets: Final = Offsets(find_zone(zone))
-        # The days of the month asked for last; most questions are about the same one.
+        # The days of the month computed last; most calls are about the same one.
         self._month_first_day = -1
         self._month_bits = 0
 
     def next_after(self, wall_ms: int) -> int:
-        """The first slot strictly after a moment; NEVER_MS when there is none.
+        """Return the first slot strictly after a moment; NEVER_MS when there is none.
 
         The first days of 1970 have no slots.
         """
@@ -312,7 +312,7 @@ class Timetable:
             time_s = self._first_unshown(start_s)
         time_s = self._time_from(time_s)
         while time_s >= 0:
-            # Only a time in a gap lies before the stretch: it fires as the stretch begins.
+            # Only a time in a gap is before the stretch: it fires as the stretch begins.
             slot_s = max(start_s, time_s - zone.offsets[index])
             zone.cover(start_s, slot_s)
             if index + 1 == len(zone.starts) or slot_s < zone.starts[index + 1]:
@@ -324,7 +324,7 @@ class Timetable:
         return NEVER_MS
 
     def _first_unshown(self, start_s: int) -> int:
-        """The earliest time the zone's clock has not reached at any moment before `start_s`."""
+        """Return the earliest time that the zone's clock had not reached before `start_s`."""
         zone = self._offsets
         index = zone.index_at(start_s - LOOK_BACK_S)
         unshown_s = 0
@@ -337,7 +337,7 @@ class Timetable:
         return unshown_s
 
     def _time_from(self, time_s: int) -> int:
-        """The first match at or after a time on the zone's clock; -1 when there is none."""
+        """Return the first match at or after a time on the zone's clock; -1 when there is none."""
         day = self._day_from(time_s // DAY_S)
         if day == time_s // DAY_S:
             in_day_s = self._in_day_from(time_s % DAY_S)
@@ -347,7 +347,7 @@ class Timetable:
         return day if day < 0 else day * DAY_S + self._in_day_from(0)
 
     def _in_day_from(self, in_day_s: int) -> int:
-        """The first matching second of a day at or after one; -1 when the rest has none."""
+        """Return the first matching second of a day at or after one; -1 when the rest has none."""
         hour = in_day_s // HOUR_S
         minute = in_day_s // MINUTE_S % 60
         at = bisect_left(self._hours, hour)
@@ -368,7 +368,7 @@ class Timetable:
         return self._hours[at] * HOUR_S + self._minutes[0] * MINUTE_S + self._seconds[0]
 
     def _day_from(self, day: int) -> int:
-        """The first matching day, counted from 1970, at or after one; -1 when there is none."""
+        """Return the first matching day, counted from 1970, at or after one; -1 for none."""
         begin = date.fromordinal(day + 1 + DAYS_BEFORE_1970)
         year, month, number = begin.year, begin.month, begin.day
         for _ in range(MONTHS_AHEAD_MAX):
@@ -388,7 +388,7 @@ class Timetable:
         return -1
 
     def _days_of(self, first_day: int, year: int, month: int) -> int:
-        """The bits of a month's matching days."""
+        """Return the bits of a month's matching days."""
         if first_day == self._month_first_day:
             return self._month_bits
         following = date(year + month // 12, month % 12 + 1, 1)

@@ -1,4 +1,4 @@
-"""What is to become of a job whose run ends or that is moved, decided but not yet done."""
+"""The next state of a job whose run ends or that is moved: decided, but not yet applied."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @final
 @mypyc_attr(free_list_len=1, acyclic=True)
-class End:
-    """The next state of a job and all that comes with it; the record and the yard both read it.
+class Transition:
+    """The next state of a job with its changed fields; the record and the yard both read it.
 
-    What is not changed after it was made stays as it is with the job.
+    Fields that are not set after construction stay as they are in the job.
     """
 
     def __init__(self, job: Job, why: i64, state: i64) -> None:
@@ -25,6 +25,6 @@ class End:
         self.due_ms: i64 = job.due_ms
         self.stamp: i64 = job.stamp
         self.attempts: i64 = i64(job.attempts)
-        self.shelf: i64 = i64(job.shelf)
-        # Fields as `model.extra` writes them.
+        self.ready_list: i64 = i64(job.ready_list)
+        # Changed fields as `model.details_codec` encodes them.
         self.news: bytes = b""

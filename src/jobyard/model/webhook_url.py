@@ -1,12 +1,12 @@
 """Where a webhook may point: the form of its URL, and which addresses are the public internet.
 
-Pure text and numbers: no name is resolved here. A URL is judged twice by the same rules: when it is
-registered (`check_url`: its form, and its host where that is an address or a name known to be
-local), and before each try (`is_public`, for every address its name has at that moment).
+Pure text and numbers: no name is resolved here. A URL is checked twice by the same rules: when it
+is registered (`check_url`: its form, and its host if that is an address or a name known to be
+local), and before each attempt (`is_public`, for every address its name has at that moment).
 
 One parser serves both, so no URL can mean one host to the check and another to the connection.
-What other parsers read in more than one way (user info, backslashes, escapes in the host, numbers
-as hosts) is refused instead of guessed at.
+Anything that parsers disagree about (user info, backslashes, escapes in the host, numbers as hosts)
+is refused instead of guessed at.
 """
 
 import re
@@ -22,13 +22,13 @@ PORT_MAX: Final = 65535
 
 PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 
-# The underscore is no letter of host names, but private zones and container networks use it.
+# The underscore is not valid in host names, but private zones and container networks use it.
 _NAME: Final = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 # What the C library would read as a number: 127.1, 0x7f.1, 2130706433, 017700000001.
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LOCAL_NAMES: Final = ("localhost", "internal")
 
-# Written out, since the properties of `ipaddress` change their minds between releases of Python.
+# Written out, since the properties of `ipaddress` differ between releases of Python.
 _CLOSED_V4: Final = (
     IPv4Network("0.0.0.0/8"),  # this network; 0.0.0.0 reaches the machine itself
     IPv4Network("10.0.0.0/8"),  # private
@@ -38,7 +38,7 @@ _CLOSED_V4: Final = (
     IPv4Network("172.16.0.0/12"),  # private
     IPv4Network("192.0.0.0/24"),  # protocol assignments
     IPv4Network("192.0.2.0/24"),  # documentation
-    IPv4Network("192.88.99.0/24"),  # relays from IPv6, given up
+    IPv4Network("192.88.99.0/24"),  # relays from IPv6, deprecated
     IPv4Network("192.168.0.0/16"),  # private
     IPv4Network("198.18.0.0/15"),  # benchmarks
     IPv4Network("198.51.100.0/24"),  # documentation
@@ -46,7 +46,7 @@ _CLOSED_V4: Final = (
     IPv4Network("224.0.0.0/4"),  # multicast
     IPv4Network("240.0.0.0/4"),  # reserved, and broadcast
 )
-# All of IPv6 that is handed out for public use. Outside lie ::, ::1, IPv4 written as ::a.b.c.d and
+# All of IPv6 that is allocated for public use. Not included: ::, ::1, IPv4 written as ::a.b.c.d and
 # ::ffff:a.b.c.d, fc00::/7, fe80::/10 and multicast.
 _OPEN_V6: Final = IPv6Network("2000::/3")
 _CLOSED_V6: Final = (
@@ -55,7 +55,7 @@ _CLOSED_V6: Final = (
     IPv6Network("2002::/16"),  # 6to4 carries an IPv4 address inside
     IPv6Network("3fff::/20"),  # documentation
 )
-# In a network without IPv4 every IPv4 host has such an address: the one inside it decides.
+# In a network without IPv4 every IPv4 host has such an address: the embedded one decides.
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
@@ -71,15 +71,15 @@ class WebhookUrl:
         self.path: Final = path
 
     def authority(self) -> str:
-        """Return what belongs into the Host field."""
+        """Return the value of the Host field."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def check_url(url: str, *, allow_private: bool = False) -> None:
-    """Refuse a URL that no webhook may have, with a sentence for the one who sent it.
+    """Refuse a URL that no webhook may have, with an error message for the client.
 
-    A name passes on its looks; what it resolves to is checked at each try.
+    A host name is checked only by its form here; its addresses are checked at each attempt.
     """
     target = parse_url(url)
     if allow_private:
@@ -91,7 +91,7 @@ def check_url(url: str, *, allow_private: bool = False) -> None:
 
 
 def parse_url(url: str) -> WebhookUrl:
-    """Take a URL apart, or refuse one that is not of the form a webhook needs."""
+    """Split a URL into its parts; refuse one that a webhook cannot use."""
     if len(url) > URL_SIZE_MAX:
         raise Refused(f"Webhook URL too long (max {URL_SIZE_MAX} characters)")
     # A line end would start a header of its own; some parsers read a backslash as a slash.
@@ -119,14 +119,14 @@ def parse_url(url: str) -> WebhookUrl:
 
 
 def is_address(host: str) -> bool:
-    """Tell an address from a name; the host is one that `parse_url` let through."""
+    """Return whether a host that `parse_url` returned is an address, not a name."""
     return _parse_v4(host) is not None or _parse_v6(host) is not None
 
 
 def is_public(address: str) -> bool:
-    """Tell whether an IPv4 or IPv6 address belongs to the public internet.
+    """Return whether an IPv4 or IPv6 address belongs to the public internet.
 
-    What is not an address in its plain form, or is bound to an interface (`%eth0`), does not.
+    Anything but a plain address, or one bound to an interface (`%eth0`), does not.
     """
     v4 = _parse_v4(address)
     if v4 is not None:
@@ -144,7 +144,7 @@ def _is_public_v4(v4: IPv4Address) -> bool:
 
 
 def _split_port(authority: str) -> tuple[str, str]:
-    """Part host and port; the port is empty where none is given."""
+    """Split host and port; the port is empty if there is none."""
     if authority.startswith("["):
         inside, mark, after = authority.partition("]")
         if not mark or (after and not after.startswith(":")):

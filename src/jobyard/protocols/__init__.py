@@ -1,4 +1,4 @@
-"""One wire protocol each: bytes in, engine verbs, bytes out. No sockets, no clock.
+"""One package for each wire protocol: bytes in, engine verbs, bytes out. No sockets, no clock.
 
-Protocols never import each other; what they share is in `session`.
+Protocols never import each other; they share the modules of this package and `http`.
 """

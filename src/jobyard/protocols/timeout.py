@@ -1,4 +1,4 @@
-"""The timer of a session, or of a door: calls one method when its time has come."""
+"""A timer of a session or a door that calls a method when it rings."""
 
 from collections.abc import Callable
 from typing import final
@@ -13,12 +13,12 @@ __all__ = ["Timeout"]
 
 @final
 class Timeout(Alarm):
-    """Armed and disarmed with the yard."""
+    """An alarm with a callback; armed and disarmed by the yard."""
 
     def __init__(self, call: Callable[[i64], None]) -> None:
         super().__init__(0, NEVER_MS, 0)
         self._call: Callable[[i64], None] = call
 
     def ring(self, now_ms: i64) -> None:
-        """Call."""
+        """Call the callback."""
         self._call(now_ms)

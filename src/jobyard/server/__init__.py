@@ -1,5 +1,5 @@
 """The only room with a clock, sockets, threads and signals.
 
-The simulator cannot run what is here, so it holds as little as it can: loops, connections, the
-disk, the start and the stop.
+The simulator cannot run this code, so it is as small as possible: loops, connections, the disk,
+start and stop.
 """

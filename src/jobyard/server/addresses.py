@@ -1,7 +1,7 @@
-"""What an address in a setting means: `host:port`, `[::1]:port`, `:port`, `unix:PATH`.
+"""Parses the addresses in settings: `host:port`, `[::1]:port`, `:port`, `unix:PATH`.
 
-Pure text: nothing here resolves a name or opens a socket (that is sockets.py). A door that is
-"off" has no address and never reaches this module. The invariant: `parse_address(a.text) == a`.
+Pure text: nothing here resolves a name or opens a socket (sockets.py does). A door that is "off"
+has no address and never reaches this module. The invariant: `parse_address(a.text) == a`.
 
     127.0.0.1:11300   one IPv4 address             [::1]:11300   one IPv6 address
     localhost:0       every address of that name, on one free port
@@ -22,7 +22,7 @@ UNIX_PREFIX: Final = "unix:"
 
 
 class BadAddress(ValueError):
-    """The text is not an address; the message says what is wrong and what would be right."""
+    """The text is not an address; the message says what is wrong and what is valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TcpAddress:
 
     @property
     def text(self) -> str:
-        """The address as a user writes it and as the ready line shows it."""
+        """The address as written in settings and in the ready line."""
         if ":" in self.host:
             return f"[{self.host}]:{self.port}"
         return f"{self.host or '*'}:{self.port}"
@@ -43,8 +43,8 @@ class TcpAddress:
     def is_public(self) -> bool:
         """Whether another machine might reach it.
 
-        A name is taken as public unless it is `localhost`: what it resolves to is not known
-        here and may change, and the wrong guess must be the harmless one.
+        A name counts as public unless it is `localhost`: what it resolves to is not known here
+        and may change, so the safe assumption is made.
         """
         if self.host.lower() == "localhost":
             return False
@@ -62,7 +62,7 @@ class UnixAddress:
 
     @property
     def text(self) -> str:
-        """The address as a user writes it and as the ready line shows it."""
+        """The address as written in settings and in the ready line."""
         return f"{UNIX_PREFIX}{self.path}"
 
     @property
@@ -75,7 +75,7 @@ Address = TcpAddress | UnixAddress
 
 
 def parse_address(text: str) -> Address:
-    """Read an address, or raise BadAddress with a line fit for the user."""
+    """Parse an address, or raise BadAddress with a message for the user."""
     if text.startswith(UNIX_PREFIX):
         return parse_path(text.removeprefix(UNIX_PREFIX))
     if "://" in text:
@@ -93,16 +93,16 @@ def parse_address(text: str) -> Address:
 
 
 def end_text(name: object) -> str:
-    """Return one end of a connection as tools show it; `name` is what its socket says of it."""
+    """Return one end of a connection as text; `name` is its socket's peer or own name."""
     if isinstance(name, tuple):
         return TcpAddress(str(name[0]), int(name[1])).text
-    # A socket file, which a client need not have.
+    # A socket file; that of a client usually has no name.
     path = name.decode("utf-8", "replace").replace("\0", "@") if isinstance(name, bytes) else name
     return f"{path or '?'}:0"
 
 
 def host_of(end: object) -> str:
-    """Return who a peer is to limits by address: its host, a network of IPv6, or a socket file."""
+    """Return the key of a peer for limits by address: its host, its IPv6 network, or `unix`."""
     if not isinstance(end, tuple):
         return "unix"
     host = str(end[0])
@@ -111,12 +111,12 @@ def host_of(end: object) -> str:
         return host
     if ip.ipv4_mapped is not None:
         return str(ip.ipv4_mapped)
-    # Whoever has one address of IPv6 has 2^64 of them.
+    # A client with one IPv6 address usually has 2^64 of them.
     return str(IPv6Network((int(ip) >> 64 << 64, 64)))
 
 
 def parse_port(text: str) -> int:
-    """Read a port number; 0 stands for any free one."""
+    """Parse a port number; 0 means any free port."""
     # int() alone would also take "+1", " 1", "1_0" and digits of other scripts.
     if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > PORT_MAX:
         raise BadAddress(f"{text!r} is not a port (0 to {PORT_MAX})")
@@ -124,7 +124,7 @@ def parse_port(text: str) -> int:
 
 
 def parse_path(path: str) -> UnixAddress:
-    """Read what follows `unix:`."""
+    """Parse what follows `unix:`."""
     if not path:
         raise BadAddress("unix: needs the path of a socket file, as in unix:/run/jobyard.sock")
     if "\0" in path:
@@ -132,7 +132,7 @@ def parse_path(path: str) -> UnixAddress:
     size = len(os.fsencode(path))
     if size > PATH_SIZE_MAX:
         raise BadAddress(
-            f"the path of a socket file is {size} bytes long; at most {PATH_SIZE_MAX} are possible"
+            f"the path of a socket file is {size} bytes long; the limit is {PATH_SIZE_MAX}"
         )
     return UnixAddress(path)
 
@@ -142,7 +142,7 @@ def _parse_host(host: str) -> str:
         return ""
     if not host.isprintable() or any(char in " /[]@" for char in host):
         raise BadAddress(f"{host!r} is not a host name or IP address")
-    # A name made of digits and dots would be looked up, and some resolvers read 127.1 their way.
+    # A name of digits and dots would be resolved, and some resolvers accept 127.1 as an address.
     if all(part.isdigit() for part in host.split(".")) and _parse_ip(host) is None:
         raise BadAddress(f"{host!r} is not an IPv4 address")
     return host

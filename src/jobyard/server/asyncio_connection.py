@@ -1,8 +1,8 @@
-"""The same sessions on any asyncio loop, uvloop for one: the fallback for the hot loop.
+"""The same sessions on any asyncio loop, such as uvloop: the fallback for the hot loop.
 
-Interchangeable with `connection`, and kept so by running the suite on both: it keeps the sessions
-honest about doing no I/O. A turn ends by `call_soon`, so everything that arrived in one pass of the
-loop shares a commit; a timer stands in for the sleep of the hot loop.
+Interchangeable with `connection`, which the tests ensure by running on both; so sessions cannot do
+I/O of their own. A turn is ended by `call_soon`, so everything that arrived in one pass of the loop
+shares a commit; a timer replaces the sleep of the hot loop.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from jobyard.protocols.session import OUTPUT_MAX, Entrance
 from jobyard.protocols.shared_limits import FREE_SIZE, INPUT, OUTPUT
 from jobyard.server.addresses import end_text, host_of
 from jobyard.server.loop import Clock
-from jobyard.server.turn import Stirrable, Turns, timeout_s
+from jobyard.server.turn import Turns, Wakeable, timeout_s
 
 LONGEST_SLEEP_S: Final = 1.0
 STUCK_S: Final = 10.0
-# Given to the transport at once, which may copy what it cannot send.
+# Written to the transport at a time; it may copy what it cannot send.
 SEND_MAX: Final = 1 << 20
 
 
@@ -53,11 +53,11 @@ class StreamTurns:
             self.on_empty()
 
     def protocol_factory(self, entrance: Entrance) -> Callable[[], "StreamConnection"]:
-        """Return what makes the connections of one door."""
+        """Return the factory for connections of one door."""
         return lambda: StreamConnection(self, entrance)
 
     def schedule(self) -> None:
-        """See that the turn ends after what is ready now has been served."""
+        """Schedule the end of the turn, after everything that is ready now."""
         if not self._is_scheduled:
             self._is_scheduled = True
             self.loop.call_soon(self.end)
@@ -65,21 +65,21 @@ class StreamTurns:
     def end(self) -> None:
         """End a turn and set the timer for the next."""
         self._is_scheduled = False
-        self.guard(self._end)
+        self.run_guarded(self._end)
 
-    def guard(self, call: Callable[[], None]) -> None:
-        """Run a piece of a turn. After a failure nothing runs and nothing is sent any more."""
+    def run_guarded(self, call: Callable[[], None]) -> None:
+        """Run part of a turn. After a failure nothing more is run or sent."""
         if self.has_failed:
             return
         try:
             call()
-        except BaseException as error:  # noqa: BLE001  asyncio would log it and go on answering
+        except BaseException as error:  # noqa: BLE001  asyncio would log it and continue
             self.has_failed = True
             self._on_failure(error)
 
     def collect(self, collect: Callable[[], None]) -> None:
-        """Take in what the worker thread has done."""
-        self.guard(collect)
+        """Collect the finished tasks of the worker thread."""
+        self.run_guarded(collect)
         self.schedule()
 
     def _end(self) -> None:
@@ -99,59 +99,59 @@ class StreamConnection(asyncio.Protocol):
     def __init__(self, turns: StreamTurns, entrance: Entrance) -> None:
         self._turns = turns
         self._entrance = entrance
-        self._ears: _Ears | None = None
+        self._peer_or_none: _StreamPeer | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let a client in."""
-        # uvloop's transports do not derive from asyncio's, only behave like them.
+        """Create the session, unless the client's address has too many connections."""
+        # uvloop's transports behave like asyncio's but are not derived from them.
         stream = cast("asyncio.Transport", transport)
-        guard = self._turns.turns.guard
+        shared_limits = self._turns.turns.shared_limits
         address = host_of(stream.get_extra_info("peername"))
-        if guard.address_max > 0 and not guard.arrive(address):
+        if shared_limits.address_max > 0 and not shared_limits.arrive(address):
             stream.abort()
             return
-        self._ears = _Ears(self._turns, stream, self._entrance, address)
+        self._peer_or_none = _StreamPeer(self._turns, stream, self._entrance, address)
         self._turns.connections.add(self)
 
-    def _of(self) -> "_Ears":
-        assert self._ears is not None
-        return self._ears
+    def _of(self) -> "_StreamPeer":
+        assert self._peer_or_none is not None
+        return self._peer_or_none
 
     def data_received(self, data: bytes) -> None:
-        """Run what has arrived."""
+        """Pass input to the session."""
         ears = self._of()
-        self._turns.guard(lambda: ears.receive(data))
+        self._turns.run_guarded(lambda: ears.receive(data))
 
     def eof_received(self) -> bool:
-        """Answer what is complete; the session closes the transport itself."""
-        self._turns.guard(self._of().end_input)
+        """Answer complete requests; the session closes the transport itself."""
+        self._turns.run_guarded(self._of().end_input)
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
         """Give back what the session holds."""
-        if self._ears is None:
-            # It was never let in.
+        if self._peer_or_none is None:
+            # The connection was refused.
             return
-        self._turns.guard(self._ears.lost)
+        self._turns.run_guarded(self._peer_or_none.lost)
         self._turns.forget(self)
 
     def pause_writing(self) -> None:
-        """Note that the peer reads slowly."""
+        """Note that the peer does not read fast enough."""
         self._of().is_slow = True
         self._of().watch_slow()
 
     def resume_writing(self) -> None:
         """Note that the peer has caught up."""
-        self._turns.guard(self._of().caught_up)
+        self._turns.run_guarded(self._of().caught_up)
 
     def wind_up(self) -> None:
-        """Read no more, answer what can be answered, then close."""
-        self._turns.guard(self._of().end_input)
+        """Stop reading, answer what can be answered, then close."""
+        self._turns.run_guarded(self._of().end_input)
 
 
 @final
-class _Ears(Stirrable):
-    """What the session and the gate see of a stream connection."""
+class _StreamPeer(Wakeable):
+    """A stream connection as the session and the gate see it."""
 
     def __init__(
         self, turns: StreamTurns, transport: asyncio.Transport, entrance: Entrance, address: str
@@ -160,14 +160,14 @@ class _Ears(Stirrable):
         self._transport = transport
         self.address = address
         self._outbox = Outbox(turns.gate, self)
-        self._is_stirred = False
+        self._is_woken = False
         self._may_resume = False
         self._is_lost = False
         self.is_slow = False
         self._is_watched = False
-        # How often the peer has caught up.
+        # How many times the peer has caught up.
         self._catches = 0
-        # Pieces that the transport was not given yet.
+        # Pieces not yet written to the transport.
         self._waiting: list[bytes] = []
         self._waiting_size = 0
         self._is_paused = False
@@ -185,7 +185,7 @@ class _Ears(Stirrable):
             self._run(lambda: self._session.end_input(self._turns.clock.now_ms()))
 
     def _run(self, call: Callable[[], None]) -> None:
-        """Run a part of the session; an error of its own costs the connection if nothing more."""
+        """Run part of the session; an unexpected error closes at least the connection."""
         session = self._session
         session.changes_before = self._turns.turns.yard.changes()
         try:
@@ -206,47 +206,47 @@ class _Ears(Stirrable):
         self._waiting = []
         self._waiting_size = 0
         self._outbox.discard()
-        guard = self._turns.turns.guard
-        self._charged = guard.charge(self._charged, 0)
-        if guard.address_max > 0:
-            guard.leave(self.address)
+        shared_limits = self._turns.turns.shared_limits
+        self._charged = shared_limits.charge(self._charged, 0)
+        if shared_limits.address_max > 0:
+            shared_limits.leave(self.address)
         self._turns.schedule()
 
-    def stirred(self) -> None:
-        """Let the session go on at the end of this turn."""
+    def wake(self) -> None:
+        """Resume the session at the end of this turn."""
         self._may_resume = True
         self._come_back()
 
     def unsent_size(self) -> int:
-        """Return how much of what the session wrote has not left yet."""
+        """Return how many bytes of the session's output are not sent yet."""
         return int(self._outbox.held_bytes) + self._given_size()
 
     def _given_size(self) -> int:
-        """Return how much of what may leave has not left yet."""
+        """Return how many bytes that may be sent are not sent yet."""
         return self._waiting_size + self._transport.get_write_buffer_size()
 
     def _has_sent(self) -> bool:
-        """Tell whether the peer has nearly all that was written."""
+        """Return whether the peer has read nearly all output."""
         return self._outbox.is_empty() and not self._waiting and not self.is_slow
 
     def host(self) -> str:
-        """Return who the client is to limits by address."""
+        """Return the key of the client for limits by address."""
         return self.address
 
     def addresses(self) -> tuple[str, str]:
-        """Return where the client is, and where it came in."""
+        """Return the addresses of the client and of the listening side."""
         info = self._transport.get_extra_info
         return end_text(info("peername")), end_text(info("sockname"))
 
     def _come_back(self) -> None:
-        if not self._is_stirred:
-            self._is_stirred = True
-            self._turns.turns.stirred.append(self)
+        if not self._is_woken:
+            self._is_woken = True
+            self._turns.turns.wake.append(self)
             self._turns.schedule()
 
-    def go_on(self, now_ms: int) -> None:
-        """Run what was held back."""
-        self._is_stirred = False
+    def proceed(self, now_ms: int) -> None:
+        """Resume the session if it may, and send its output."""
+        self._is_woken = False
         if self._is_lost:
             return
         if self._session.is_stalled:
@@ -261,8 +261,8 @@ class _Ears(Stirrable):
     def _after_run(self) -> None:
         session = self._session
         journal = self._turns.turns.yard.journal
-        if journal.raised > 0:
-            session.await_synced(journal.take_raised())
+        if journal.sync_requested > 0:
+            session.await_synced(journal.take_sync_request())
         if len(session.out) > 0:
             session.hand_output(self._outbox)
         self._turns.schedule()
@@ -284,25 +284,27 @@ class _Ears(Stirrable):
             self._transport.resume_reading()
 
     def _weigh(self, unsent: int) -> None:
-        """Charge what is held here; have it given up if all hold too much together."""
+        """Charge the held bytes; refuse input or close if all connections hold too much."""
         session = self._session
-        guard = self._turns.turns.guard
+        shared_limits = self._turns.turns.shared_limits
         held = session.held_size()
         before = self._charged
-        self._charged = guard.charge(before, held + unsent)
+        self._charged = shared_limits.charge(before, held + unsent)
         if session.is_finished:
             return
-        excess = guard.decide(before, self._charged, held, unsent)
+        excess = shared_limits.decide(before, self._charged, held, unsent)
         if excess == OUTPUT:
             self._transport.abort()
         elif excess == INPUT:
             session.refuse_input(self._turns.clock.now_ms())
             if len(session.out) > 0:
                 session.hand_output(self._outbox)
-            self._charged = guard.charge(self._charged, session.held_size() + self.unsent_size())
+            self._charged = shared_limits.charge(
+                self._charged, session.held_size() + self.unsent_size()
+            )
 
     def deliver(self, data: bytes) -> None:
-        """Send bytes that are safe to send."""
+        """Send bytes that the gate has released."""
         if self._is_lost or self._turns.has_failed:
             return
         if self._given_size() > BACKLOG_MAX:
@@ -314,11 +316,11 @@ class _Ears(Stirrable):
             return
         self._transport.write(data)
         if self._session.is_finished or (self._is_paused and not self.is_slow):
-            # Something waited for these answers to go: the end, or more input.
+            # The close or further input waited for these replies to be sent.
             self._come_back()
 
     def deliver_all(self, pieces: list[bytes]) -> None:
-        """Send pieces that are too long together to be joined; most of them later."""
+        """Send pieces that are too long to be joined; most of them later."""
         if self._is_lost or self._turns.has_failed:
             return
         if self._given_size() > BACKLOG_MAX:
@@ -331,7 +333,7 @@ class _Ears(Stirrable):
             self.send_more()
 
     def send_more(self) -> None:
-        """Give the transport some of the pieces that wait, until it has enough of them."""
+        """Write waiting pieces to the transport until its buffer is full."""
         if self._is_lost:
             return
         left = SEND_MAX
@@ -341,12 +343,12 @@ class _Ears(Stirrable):
             left -= len(piece)
             self._transport.write(piece)
         if not self._waiting:
-            self.stirred()
+            self.wake()
         elif not self.is_slow:
-            self._turns.loop.call_soon(self._turns.guard, self.send_more)
+            self._turns.loop.call_soon(self._turns.run_guarded, self.send_more)
 
     def caught_up(self) -> None:
-        """Go on: the peer has read nearly all that was given to the transport."""
+        """Continue sending: the peer has read nearly all that was written to the transport."""
         self.is_slow = False
         self._catches += 1
         self.send_more()

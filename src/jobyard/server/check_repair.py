@@ -1,7 +1,7 @@
-"""`jobyard check` and `jobyard repair`: a data directory looked at while no server uses it.
+"""`jobyard check` and `jobyard repair`: examine or repair a data directory not in use.
 
-`check` reads everything, long bodies too, and changes nothing. What `repair` does is known to
-`engine/recovery/repair.py`; here its failures are told.
+`check` reads everything, including long bodies, and changes nothing. `engine/recovery/repair.py`
+does the repair; this module reports its failures.
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ EXIT_DAMAGED: Final = 3
 
 
 def check(directory: Path, out: TextIO) -> int:
-    """Tell what is in a data directory and what is damaged; return 0 if nothing is."""
+    """Report the contents of a data directory and its damage; return 0 if there is none."""
     storage = FileStorage(directory, is_read_only=True)
     try:
         damage = _damage(storage, out)
@@ -40,7 +40,7 @@ def check(directory: Path, out: TextIO) -> int:
 
 
 def _damage(storage: Storage, out: TextIO) -> list[str]:
-    """Replay the journal as a start would, and tell what it holds."""
+    """Replay the journal as a start would, and report its contents; return the damage."""
     try:
         yard, recovery, _ = read_back(storage, Clock().now_ms())
     except JournalDamaged as error:
@@ -54,7 +54,7 @@ def _damage(storage: Storage, out: TextIO) -> list[str]:
         records_count = sum(log.count for log in yard.logs.values())
         out.write(f"{records_count} records in {len(yard.logs)} logs\n")
     if recovery.cut_bytes > 0:
-        out.write(f"{recovery.cut_bytes} bytes of a torn tail will be cut at the next start\n")
+        out.write(f"{recovery.cut_bytes} bytes of a torn tail are cut at the next start\n")
     return _long_body_damage(storage, recovery) + lost_bodies(yard)
 
 
@@ -69,17 +69,17 @@ def _long_body_damage(storage: Storage, recovery: Recovery) -> list[str]:
 
 
 def repair(directory: Path, out: TextIO) -> int:
-    """Set damaged files aside and keep what can be read; return 0 once a start will succeed."""
+    """Set damaged files aside and keep what is readable; return 0 if a start will succeed."""
     storage = FileStorage(directory)
     try:
         is_repaired = repair_storage(storage, str(directory), Clock().now_ms(), out)
     except StorageFull as error:
         out.write(
-            f"not repaired: {directory} has no room for {error}; nothing is lost: "
-            f"make room and run repair again\n"
+            f"not repaired: no space in {directory} for {error}; nothing is lost: "
+            f"free some space and run repair again\n"
         )
     except StorageFailed as error:
-        out.write(f"not repaired: {error}; nothing is lost, and repair can be run again\n")
+        out.write(f"not repaired: {error}; nothing is lost; run repair again\n")
     else:
         return 0 if is_repaired else EXIT_DAMAGED
     finally:

@@ -1,11 +1,11 @@
-"""Decides when what was appended goes to the disk, and lets the answers go that waited for it.
+"""Decides when appended records are written and synced, and releases the replies that wait for it.
 
-At the end of every turn in which someone waits: one write, one sync, one release. While syncs are
-quick they run inline, which costs less than a thread switch; once they are slow they run in the one
-worker thread, and what arrives meanwhile is the next batch. No timer delays a commit. In class os
-a write is enough, and a sync is made at intervals, or as in class sync while an answer asks for it.
+At the end of every turn in which a reply waits: one write, one sync, one release. While syncs are
+quick they run inline, which costs less than a thread switch; slow ones run in the single worker
+thread, and what arrives in the meantime forms the next batch. No timer delays a commit. In class os
+a write is enough, with a sync at intervals, or as in class sync while a reply requires it.
 
-A failed write or sync raises StorageFailed out of the turn, before any answer: the server stops.
+A failed write or sync raises StorageFailed out of the turn, before any reply: the server stops.
 """
 
 import queue
@@ -21,40 +21,40 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFailed, StorageFull
 from jobyard.journal.batches import FULL_RETRY_MS
-from jobyard.journal.outgoing import LONG_BATCH, Pending
+from jobyard.journal.outgoing import LONG_BATCH, OutgoingBatch
 from jobyard.journal.reply_gate import Gate
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.disk import FileStorage
 from jobyard.server.turn import Commits
 
-# Durability classes: answer after the sync, after the write, or after the write and never sync.
+# Durability classes: reply after the sync, after the write, or after the write and never sync.
 SYNC: Final = "sync"
 OS: Final = "os"
 OFF: Final = "off"
 
-# Records that nobody waits for reach the disk this soon, or as soon as they are a long batch.
+# Records that no reply waits for are committed after this time, or once they are a long batch.
 LAZY_MS: Final = 50
-# Mean sync time from which a thread is worth its switches, and below which inline is again.
-# A thread costs about 30 us a commit; a sync of 0.3 ms is ten times that.
+# Mean sync time above which the thread pays off, and below which inline syncs do again.
+# The thread costs about 30 us per commit; a sync of 0.3 ms is ten times that.
 THREAD_FROM_S: Final = 0.0003
 INLINE_BELOW_S: Final = 0.0002
 
-# Bytes that are summed in a unit of work.
+# Bytes checksummed per unit of work.
 SUMMED_PER_UNIT: Final = 1024
 
 
 class CommitObserver(Protocol):
-    """Whoever wants to know how long answers wait."""
+    """Measures how long replies wait for commits."""
 
     def begin(self) -> None:
-        """Note that a commit begins, with everything that was appended so far."""
+        """Note that a commit begins, with everything appended so far."""
 
     def end(self, took_us: int) -> None:
         """Note that the last commit has ended."""
 
 
-class Worker:
-    """The one thread beside the loop: runs syncs and makes spare files, in order."""
+class WorkerThread:
+    """The worker thread: runs syncs and creates spare files, in order."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -65,7 +65,7 @@ class Worker:
         self._thread.start()
 
     def submit(self, task: Callable[[], Callable[[], None]]) -> None:
-        """Run `task` in the thread, and what it returns in the loop."""
+        """Run `task` in the thread, and the function it returns in the loop."""
 
         def run() -> None:
             self._done.put(task())
@@ -79,15 +79,15 @@ class Worker:
                 return
             try:
                 task()
-            except BaseException as error:  # noqa: BLE001  the loop raises it; a thread cannot
-                # What follows could succeed only because this failed; it is never run.
+            except BaseException as error:  # noqa: BLE001  raised in the loop by `collect`
+                # Later tasks are never run: a sync could succeed without the pages that failed.
                 self._failure = error
                 self._wake()
                 return
             self._wake()
 
     def collect(self) -> None:
-        """Run what finished tasks left for the loop; raise what one of them failed with."""
+        """Run the results of finished tasks in the loop; raise the error of a failed one."""
         while not self._done.empty():
             self._done.get()()
         failure = self._failure
@@ -95,30 +95,30 @@ class Worker:
             raise failure
 
     def stop(self) -> None:
-        """End the thread after what it has begun."""
+        """End the thread after all submitted tasks."""
         self._tasks.put(None)
         self._thread.join()
 
 
 @final
-class Checksums(Task):
-    """Makes the checksums of long batches, a slice a turn, until all that are closed have theirs.
+class ChecksumTask(Task):
+    """Computes the checksums of closed long batches, one slice per turn.
 
-    Not left to the worker: they are taken sector by sector, and such short calls do not let other
-    threads run.
+    Not done by the worker: each covers one sector, and such short calls keep the GIL, so the loop
+    could not run meanwhile.
     """
 
     def __init__(self, committer: "Committer") -> None:
         super().__init__()
         self._committer = committer
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nobody sees a difference
-        """Make some."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the interface of Task
+        """Compute some checksums."""
         done = self._committer.sum_some(int(most) * SUMMED_PER_UNIT)
         return done // SUMMED_PER_UNIT
 
 
-def _is_long(closed: list[Pending]) -> bool:
+def _is_long(closed: list[OutgoingBatch]) -> bool:
     return sum(one.size for one in closed) > LONG_BATCH
 
 
@@ -131,7 +131,7 @@ class Committer(Commits):
         yard: Yard,
         gate: Gate,
         storage: FileStorage,
-        worker: Worker,
+        worker: WorkerThread,
         durability: str,
         interval_ms: int,
     ) -> None:
@@ -142,7 +142,7 @@ class Committer(Commits):
         self._worker = worker
         self._durability = durability
         self._interval_ms = interval_ms
-        # By which syncs are timed.
+        # Measures syncs.
         self.clock: Callable[[], float] = time.perf_counter
         self._mean_sync_s = 0.0
         self._is_inline = True
@@ -154,19 +154,19 @@ class Committer(Commits):
         self._synced_ms: i64 = 0
         self._failure: StorageFailed | None = None
         self.commits_count = 0
-        # The open batch when the committer was last asked to look.
+        # The open batch at the last call of `look`.
         self._looked_at: i64 = 0
         self.observer: CommitObserver | None = None
 
     def mean_sync_us(self) -> int:
-        """Return how long a sync takes these days; 0 if there was none."""
+        """Return the recent mean duration of a sync; 0 if there was none."""
         return int(self._mean_sync_s * 1e6)
 
     def turn(self, now_ms: int) -> int:
-        """Commit what someone waits for; return when to be called again at the latest.
+        """Commit what clients wait for; return when to call again at the latest.
 
-        Once the disk has failed every turn fails: a later sync could succeed without the pages that
-        an earlier one could not write.
+        Once the disk has failed, every turn fails: a later sync could succeed without the pages
+        that an earlier one failed to write.
         """
         if self._failure is not None:
             raise self._failure
@@ -177,7 +177,7 @@ class Committer(Commits):
             raise
 
     def look(self) -> None:
-        """Look at the directory; called once a second. When idle, vouch for the newest batch."""
+        """Check the directory; called once a second. When idle, note the newest durable batch."""
         try:
             self._storage.look()
             is_idle = self._looked_at == self._journal.open_number
@@ -189,7 +189,7 @@ class Committer(Commits):
             raise
 
     def collect(self) -> None:
-        """Take in what the worker has done since."""
+        """Collect the finished tasks of the worker."""
         try:
             self._worker.collect()
         except StorageFailed as error:
@@ -217,7 +217,7 @@ class Committer(Commits):
         return self._next_ms(now_ms)
 
     def _is_due(self, now_ms: int) -> bool:
-        """Tell whether someone waits, or unwaited records have lain long enough."""
+        """Return whether a reply waits, or other records have waited long enough."""
         if self._gate.held or self._journal.pending:
             return True
         if self._lazy_since_ms == NEVER_MS:
@@ -228,7 +228,7 @@ class Committer(Commits):
         if self._lazy_since_ms != NEVER_MS:
             return self._lazy_since_ms + LAZY_MS
         if self._durability == OS and self._journal.durable < self._journal.written:
-            # While a sync runs its end wakes the loop; this is only for what came after it.
+            # The end of a running sync wakes the loop; this covers only what came later.
             return (now_ms if self._is_syncing else self._synced_ms) + self._interval_ms
         return NEVER_MS
 
@@ -238,10 +238,10 @@ class Committer(Commits):
         return self._journal.open_bytes() > LONG_BATCH
 
     def _close(self) -> None:
-        """Close the open batch; while others are on their way, only if it is long.
+        """Close the open batch; while others are being written or synced, only if it is long.
 
-        All that comes during a sync would else be one batch, and a few large bodies one of which
-        the checksums alone take a hundred milliseconds.
+        Otherwise everything that arrives during a sync would be one batch; with a few large bodies,
+        its checksums alone would take a hundred milliseconds.
         """
         journal = self._journal
         is_syncing = self._is_syncing and self._durability == SYNC
@@ -250,10 +250,10 @@ class Committer(Commits):
             journal.seal_batch()
         if not self._is_summing and journal.has_unsummed():
             self._is_summing = True
-            self._yard.tasks.follow(Checksums(self))
+            self._yard.tasks.follow(ChecksumTask(self))
 
     def sum_some(self, most: int) -> int:
-        """Make some checksums of long batches that are closed; return of how many bytes."""
+        """Compute some checksums of closed long batches; return the number of bytes covered."""
         done = int(self._journal.sum_some(most))
         self._is_summing = done >= most
         return done
@@ -276,10 +276,10 @@ class Committer(Commits):
         if not self._is_syncing:
             self._gate.release(journal.durable)
 
-    def _write_in_thread(self, closed: list[Pending]) -> None:
-        """Have long batches written elsewhere, and in class sync synced.
+    def _write_in_thread(self, closed: list[OutgoingBatch]) -> None:
+        """Write long batches in the worker, and in class sync also sync them.
 
-        A copy of 10 MiB takes 10 ms.
+        Copying 10 MiB into the kernel takes 10 ms.
         """
         unsynced = set(self._journal.take_unsynced())
         self._is_writing = True
@@ -309,7 +309,7 @@ class Committer(Commits):
             self._storage.sync(name)
         return self.clock() - started
 
-    def _on_written(self, closed: list[Pending], took_s: float, *, is_synced: bool) -> None:
+    def _on_written(self, closed: list[OutgoingBatch], took_s: float, *, is_synced: bool) -> None:
         journal = self._journal
         self._is_writing = False
         journal.mark_written(closed)
@@ -320,7 +320,7 @@ class Committer(Commits):
             self._gate.release_up_to(journal.written, journal.durable)
 
     def _sync(self) -> None:
-        """Sync at once, or have it done where that is slow."""
+        """Sync inline, or in the worker where syncs are slow."""
         if not self._is_inline:
             self._sync_in_thread()
             return
@@ -384,7 +384,7 @@ class Committer(Commits):
             journal.take_unsynced()
             journal.mark_durable(journal.written, journal.id_limit_written())
         elif journal.ids_at_risk() and journal.durable < journal.written:
-            # An id past the limit the disk knows could be issued twice after a power cut.
+            # An id above the limit on disk could be issued twice after a power cut.
             self._sync_all()
         elif journal.durable < journal.written and not self._is_syncing:
             if self._gate.sync_asked > journal.durable:
@@ -398,7 +398,7 @@ class Committer(Commits):
     # -- spare files ---------------------------------------------------------------------------
 
     def _make_spare(self) -> None:
-        """Keep enough files of zeros ready, made a piece at a time so that syncs can pass."""
+        """Keep enough zero-filled files ready; filled piece by piece, so that syncs can run."""
         journal = self._journal
         if self._is_making_spare or journal.is_full or journal.spares_wanted() == 0:
             return
@@ -431,7 +431,7 @@ class Committer(Commits):
         self._journal.add_spare(name)
 
     def stop(self) -> None:
-        """Commit everything, mark a stop in good order, and seal."""
+        """Commit everything, record a clean stop, and seal the journal."""
         journal = self._journal
         self._worker.stop()
         self._worker.collect()

@@ -1,8 +1,8 @@
-"""One client on the epoll loop: a socket, a session, and the answers on their way.
+"""One client on the epoll loop: a socket, a session, and its unsent replies.
 
-Reading stops while the session has enough to do (it waits with input sent ahead, or its output has
-not been read); a peer that reads nothing for STUCK_MS is closed. What is held of input and output
-is charged to the account of all connections. Closing gives back everything the session holds.
+Reading stops while the session has enough to do (it waits and has input left, or the peer has not
+read its output); a peer that reads nothing for STUCK_MS is closed. Held input and output count
+against the limit that all connections share. Closing gives back everything the session holds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
 from jobyard.protocols.session import NOWHERE, OUTPUT_MAX, Entrance
 from jobyard.protocols.shared_limits import FREE_SIZE, INPUT, OUTPUT
 from jobyard.server.addresses import end_text
-from jobyard.server.turn import Stirrable
+from jobyard.server.turn import Wakeable
 
 if TYPE_CHECKING:
     from socket import socket
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from jobyard.server.loop import HotLoop
 
 RECEIVE_SIZE: Final = 65536
-# A peer that leaves its answers unread this long is not coming back for them.
+# A peer that leaves its replies unread this long is assumed dead.
 STUCK_MS: Final = 10_000
-# One send of this size at most, so that one peer does not keep the loop from the others.
+# Maximum size of one send, so that one peer does not delay the others.
 SEND_MAX: Final = 1 << 20
-# Shorter answers that wait behind others are put together: one send for all of them.
-JOIN_MAX: Final = 64 << 10
+# Shorter replies in the backlog are joined into one send.
+JOINED_SEND_MAX: Final = 64 << 10
 
 READABLE: Final = select.EPOLLIN
-# The peer has sent its last. Only of interest while nothing is read.
+# The peer has closed its sending side. Only needed while the socket is not read.
 LAST_SENT: Final = select.EPOLLRDHUP
 WRITABLE: Final = select.EPOLLOUT
 BROKEN: Final = select.EPOLLHUP | select.EPOLLERR
 
 
 @final
-class Connection(Stirrable):
+class Connection(Wakeable):
     """A socket and its session."""
 
     def __init__(self, loop: HotLoop, sock: socket, entrance: Entrance, address: str) -> None:
@@ -49,41 +49,41 @@ class Connection(Stirrable):
         self.address = address
         self._sock = sock
         self.fd: int = sock.fileno()
-        # Bound once: a method look-up costs as much as the parsing of a small command.
+        # Bound once: a method lookup costs as much as parsing a small command.
         self._recv: Callable[[int], bytes] = sock.recv
         self._send: Callable[[bytes | memoryview], int] = sock.send
         self._outbox = Outbox(loop.gate, self)
         self._yard = loop.turns.yard
         self._journal = loop.turns.yard.journal
-        # Answers the peer did not take yet, how much of the first it did, and what is left of all.
+        # Unsent replies, how many bytes of the first were sent, and how many remain in total.
         self._backlog: list[bytes] = []
         self._taken: i64 = 0
         self._backlog_size: i64 = 0
         self._backlog_since_ms: i64 = 0
-        self._guard = loop.turns.guard
+        self._shared_limits = loop.turns.shared_limits
         self._charged: i64 = 0
         self._events: int = READABLE | LAST_SENT
-        self._is_stirred: bool = False
+        self._is_woken: bool = False
         self._may_resume: bool = False
         self.is_closed: bool = False
         self._session = entrance.enter(self)
 
     def host(self) -> str:
-        """Return who the client is to limits by address."""
+        """Return the key of the client for limits by address."""
         return self.address
 
     def addresses(self) -> tuple[str, str]:
-        """Return where the client is, and where it came in."""
+        """Return the addresses of the client and of the listening side."""
         try:
             return end_text(self._sock.getpeername()), end_text(self._sock.getsockname())
         except OSError:
-            # It has just gone.
+            # The client has just disconnected.
             return NOWHERE, NOWHERE
 
     # -- events --------------------------------------------------------------------------------
 
     def on_event(self, events: int, now_ms: i64) -> None:
-        """Serve what the loop saw on the socket."""
+        """Handle epoll events of the socket."""
         self._session.changes_before = self._yard.changes()
         try:
             self._serve(events, now_ms)
@@ -93,10 +93,10 @@ class Connection(Stirrable):
             raise
 
     def _survives(self, error: Exception, now_ms: i64) -> bool:
-        """Close the connection of a session that failed, unless more has to end."""
+        """Close the connection of a failed session; return False if the process must end."""
         session = self._session
         if self.is_closed:
-            # It failed to give back what it held, and nobody else will.
+            # The session failed while giving back what it held; nothing else can do that.
             return False
         if not self._loop.turns.edge.survives(error, session.changes_before, session.doing()):
             return False
@@ -133,23 +133,23 @@ class Connection(Stirrable):
             session.end_input(now_ms)
         self._after_run(now_ms)
 
-    def stirred(self) -> None:
-        """Let the session go on at the end of this turn."""
+    def wake(self) -> None:
+        """Resume the session at the end of this turn."""
         self._may_resume = True
         self._come_back()
 
     def unsent_size(self) -> i64:
-        """Return how much of what the session wrote has not left yet."""
+        """Return how many bytes of the session's output are not sent yet."""
         return self._outbox.held_bytes + self._backlog_size
 
     def _come_back(self) -> None:
-        if not self._is_stirred:
-            self._is_stirred = True
-            self._loop.turns.stirred.append(self)
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.turns.wake.append(self)
 
-    def go_on(self, now_ms: i64) -> None:
-        """Run what was held back."""
-        self._is_stirred = False
+    def proceed(self, now_ms: i64) -> None:
+        """Resume the session if it may, and send its output."""
+        self._is_woken = False
         if self.is_closed:
             return
         self._session.changes_before = self._yard.changes()
@@ -169,10 +169,10 @@ class Connection(Stirrable):
         self._after_run(now_ms)
 
     def _after_run(self, now_ms: i64) -> None:
-        """Send what the session wrote, and decide whether it may read on."""
+        """Hand over the session's output, and decide whether to read more input."""
         session = self._session
-        if self._journal.raised > 0:
-            session.await_synced(self._journal.take_raised())
+        if self._journal.sync_requested > 0:
+            session.await_synced(self._journal.take_sync_request())
         if len(session.out) > 0:
             session.hand_output(self._outbox)
         if self.is_closed:
@@ -195,15 +195,15 @@ class Connection(Stirrable):
             self._watch(self._events ^ READABLE)
 
     def _weigh(self, unsent: i64, now_ms: i64) -> None:
-        """Charge what is held here; have it given up if all hold too much together."""
+        """Charge the held bytes; refuse input or close if all connections hold too much."""
         session = self._session
-        guard = self._guard
+        shared_limits = self._shared_limits
         held: i64 = session.held_size()
         before = self._charged
-        self._charged = guard.charge(before, held + unsent)
+        self._charged = shared_limits.charge(before, held + unsent)
         if session.is_finished:
             return
-        excess = guard.decide(before, self._charged, held, unsent)
+        excess = shared_limits.decide(before, self._charged, held, unsent)
         if excess == OUTPUT:
             self._loop.abandon(self)
         elif excess == INPUT:
@@ -213,17 +213,17 @@ class Connection(Stirrable):
             self._settle()
 
     def _settle(self) -> None:
-        """Charge no more than is held: some of it has just gone. What has grown is for `_weigh`."""
+        """Lower the charge after bytes were sent. Growth is left to `_weigh`."""
         if self.is_closed:
             return
         size: i64 = self._session.held_size() + self.unsent_size()
         if size < self._charged + FREE_SIZE:
-            self._charged = self._guard.charge(self._charged, size)
+            self._charged = self._shared_limits.charge(self._charged, size)
 
     # -- sending -------------------------------------------------------------------------------
 
     def deliver(self, data: bytes) -> None:
-        """Send bytes that are safe to send."""
+        """Send bytes that the gate has released."""
         if self.is_closed:
             return
         if self._backlog:
@@ -249,13 +249,13 @@ class Connection(Stirrable):
             self._loop.stuck_count += 1
             self._watch(self._events | WRITABLE)
         elif self._session.is_finished or not self._events & READABLE:
-            # Something waited for these answers to go: the end, or more input.
+            # The close or further input waited for these replies to be sent.
             self._come_back()
         if self._charged > 0:
             self._settle()
 
     def deliver_all(self, pieces: list[bytes]) -> None:
-        """Send pieces that are too long together to be joined; most of them in later turns."""
+        """Send pieces that are too long to be joined; most of them in later turns."""
         if self.is_closed:
             return
         if self._backlog_size > BACKLOG_MAX:
@@ -284,7 +284,7 @@ class Connection(Stirrable):
             self._settle()
 
     def _push(self, now_ms: i64) -> None:
-        """Send more of what the peer did not take at once."""
+        """Send more of the backlog."""
         before = self._backlog_size
         try:
             self._send_some()
@@ -302,7 +302,7 @@ class Connection(Stirrable):
             self._after_run(now_ms)
 
     def _send_some(self) -> None:
-        """Send of the backlog what the socket takes, and no more than SEND_MAX."""
+        """Send as much of the backlog as the socket takes, at most SEND_MAX."""
         backlog = self._backlog
         left: i64 = SEND_MAX
         while left > 0 and backlog:
@@ -322,12 +322,14 @@ class Connection(Stirrable):
                 return
 
     def _next_piece(self, most: i64) -> memoryview:
-        """Return what is to be sent next: short answers together, long ones without a copy."""
+        """Return the next bytes to send: short replies joined, long ones without a copy."""
         backlog = self._backlog
-        if len(backlog) > 1 and len(backlog[0]) - self._taken < JOIN_MAX:
+        if len(backlog) > 1 and len(backlog[0]) - self._taken < JOINED_SEND_MAX:
             count = 1
             size: i64 = len(backlog[0]) - self._taken
-            while count < len(backlog) and len(backlog[count]) < JOIN_MAX and size < SEND_MAX:
+            while (
+                count < len(backlog) and len(backlog[count]) < JOINED_SEND_MAX and size < SEND_MAX
+            ):
                 size += len(backlog[count])
                 count += 1
             if count > 1:
@@ -337,13 +339,13 @@ class Connection(Stirrable):
         return memoryview(backlog[0])[self._taken : self._taken + most]
 
     def is_stuck(self, now_ms: i64) -> bool:
-        """Tell whether the peer has long stopped reading."""
+        """Return whether the peer has not read for too long."""
         return bool(self._backlog) and now_ms - self._backlog_since_ms > STUCK_MS
 
-    # -- the end -------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------
 
     def wind_up(self, now_ms: i64) -> None:
-        """Read no more, answer what can be answered, then close."""
+        """Stop reading, answer what can be answered, then close."""
         if self.is_closed:
             return
         self._session.changes_before = self._yard.changes()
@@ -356,7 +358,7 @@ class Connection(Stirrable):
             raise
 
     def abort(self) -> None:
-        """Close the socket and nothing else: what the session holds no longer matters."""
+        """Close only the socket; what the session holds no longer matters."""
         if not self.is_closed:
             self.is_closed = True
             self._loop.forget(self)
@@ -367,14 +369,14 @@ class Connection(Stirrable):
         if self.is_closed:
             return
         self.is_closed = True
-        # It may want to know whether all it wrote has left.
+        # First, because the session may check whether all of its output was sent.
         self._session.closed(now_ms)
         if self._backlog:
             self._loop.stuck_count -= 1
             self._backlog = []
             self._backlog_size = 0
         self._outbox.discard()
-        self._charged = self._guard.charge(self._charged, 0)
+        self._charged = self._shared_limits.charge(self._charged, 0)
         self._loop.forget(self)
         self._sock.close()
 

@@ -1,9 +1,8 @@
-"""FileStorage: the one place that calls the operating system for the journal.
+"""FileStorage: the only place that calls the operating system for the journal.
 
-Every failure becomes StorageFull (no room for a new file), ReadFailed (a place that the disk cannot
-read, while it can read others) or StorageFailed (anything else). A
-sync is never retried: after a failed one the kernel may have dropped the dirty pages, and a
-second sync could succeed without them.
+Every failure becomes StorageFull (no space for a new file), ReadFailed (one place of the disk is
+unreadable) or StorageFailed (anything else). A sync is never retried: after a failed one the kernel
+may have dropped the dirty pages, and a second sync could succeed without them.
 """
 
 import contextlib
@@ -20,22 +19,22 @@ from jobyard.journal.storage import Storage
 LOCK_NAME: Final = "lock"
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-# Bodies on disk only are read from few segments at a time.
+# Bodies that are only on disk are read from few segments at a time.
 READ_FILES_MAX: Final = 64
-# Kept open so that the journal can open a file when connections have taken all descriptors.
+# Kept open so that the journal can open files when connections use up all descriptors.
 RESERVED_FILES: Final = 4
 # Two segments are written at a time; a sync in the other thread uses the newest of these.
 WRITTEN_FILES_MAX: Final = 8
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# No file can be made now, but one can be later; nothing is lost by waiting.
+# No file can be created now, but later one can; waiting loses nothing.
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
-# What a disk or file system says of a place that it cannot read.
+# Errors of a disk or file system for an unreadable place.
 _UNREADABLE: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EREMOTEIO)
 _ZEROS: Final = bytes(1 << 20)
-# Up to here a new file is written with zeros at once (a few ms); beyond, its space is reserved and
-# the zeros follow in the background, because a sync is cheapest where blocks were written before.
+# A new file up to this size is filled with zeros immediately (a few ms). For larger ones, space is
+# reserved and the zeros follow in the background: a sync is cheapest on blocks written before.
 FILLED_AT_ONCE_MAX: Final = 4 << 20
-# What the kernel takes in one call.
+# The kernel's limit for one call.
 PIECES_AT_ONCE: Final = 1024
 
 
@@ -46,14 +45,14 @@ def _failed(what: str, name: str, error: OSError) -> StorageFailed:
 
 @final
 class FileStorage(Storage):
-    """The files of one data directory, held by one server at a time."""
+    """The files of one data directory, used by one server at a time."""
 
     def __init__(self, directory: Path, *, is_read_only: bool = False) -> None:
         self._directory = directory
         self._written: dict[str, int] = {}
         self._read: dict[str, int] = {}
         self._reserved: list[int] = []
-        # The directory and the lock file, each locked: either may be there without the other.
+        # The directory and the lock file are both locked: either may exist without the other.
         self._locks: list[int] = []
         if directory.exists() and not directory.is_dir():
             raise StartRefused(f"cannot use {directory}: it is not a directory")
@@ -76,20 +75,18 @@ class FileStorage(Storage):
         self._refill()
 
     def warning(self) -> str:
-        """Return what should be changed about the directory, or nothing."""
+        """Return a warning about the directory's permissions, or an empty text."""
         mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
         if not mode & stat.S_IWGRP:
             return ""
         directory = self._directory
-        return f"{directory} can be written by its group (mode {mode:04o}): chmod g-w {directory}"
+        return f"{directory} is writable by its group (mode {mode:04o}): chmod g-w {directory}"
 
     def _refuse_writable(self) -> None:
         mode = stat.S_IMODE(os.fstat(self._directory_fd).st_mode)
         if mode & stat.S_IWOTH:
             directory = self._directory
-            text = (
-                f"{directory} can be written by everybody (mode {mode:04o}): chmod o-w {directory}"
-            )
+            text = f"{directory} is writable by everyone (mode {mode:04o}): chmod o-w {directory}"
             raise StartRefused(text)
 
     def _lock(self, fd: int) -> None:
@@ -98,12 +95,12 @@ class FileStorage(Storage):
         except BlockingIOError as error:
             raise StartRefused(f"{self._directory} is in use by another server") from error
         except OSError as error:
-            # Some network file systems lock files and no directories.
+            # Some network file systems cannot lock directories.
             if fd != self._directory_fd:
                 raise StartRefused(f"cannot lock {self._directory}: {error.strerror}") from error
 
     def _lock_file(self, *, is_read_only: bool) -> None:
-        """Lock the file too, which is what servers of older versions look at."""
+        """Lock the lock file too, which is what older versions check."""
         path = self._directory / LOCK_NAME
         flags = os.O_RDONLY if is_read_only else os.O_RDWR | os.O_CREAT
         try:
@@ -118,7 +115,7 @@ class FileStorage(Storage):
         self._lock(self._locks[-1])
 
     def close(self) -> None:
-        """Give up the directory."""
+        """Release the directory and close all files."""
         for fds in (self._written, self._read):
             for fd in fds.values():
                 os.close(fd)
@@ -129,28 +126,28 @@ class FileStorage(Storage):
         self._locks.clear()
 
     def look(self) -> None:
-        """Raise StorageFailed if the directory, or a file that is written, was removed.
+        """Raise StorageFailed if the directory, or a file being written, was removed.
 
-        Whatever is written then is lost, though every call succeeds. Called every so often.
+        Whatever is written then is lost, although every call succeeds. Called once a second.
         """
         files = {str(self._directory): self._directory_fd, **self._written}
         for name, fd in files.items():
             try:
                 is_there = os.fstat(fd).st_nlink > 0
             except OSError as error:
-                raise _failed("look at", name, error) from error
+                raise _failed("check", name, error) from error
             if not is_there:
-                raise StorageFailed(f"{name} was removed under the server")
+                raise StorageFailed(f"{name} was removed while the server was running")
         self._refill()
 
     def _refill(self) -> None:
-        """Take back descriptors into reserve; with none to be had, another time."""
+        """Refill the reserve of descriptors; if none is free, the next call tries again."""
         with contextlib.suppress(OSError):
             while len(self._reserved) < RESERVED_FILES:
                 self._reserved.append(os.dup(self._directory_fd))
 
     def _open(self, name: str, flags: int) -> int:
-        """Open a file that is there, if need be with a descriptor out of the reserve."""
+        """Open an existing file, if needed with a descriptor of the reserve."""
         while True:
             try:
                 return os.open(name, flags | os.O_CLOEXEC, dir_fd=self._directory_fd)
@@ -159,7 +156,7 @@ class FileStorage(Storage):
                     raise
 
     def _gave_way(self, error: OSError) -> bool:
-        """Close a descriptor of the reserve if there was none left; tell whether one was closed."""
+        """Free a descriptor of the reserve if none was left; return whether one was freed."""
         if error.errno not in _NO_DESCRIPTOR or not self._reserved:
             return False
         os.close(self._reserved.pop())
@@ -201,7 +198,7 @@ class FileStorage(Storage):
         return data
 
     def create(self, name: str, size: int) -> None:
-        """Make a file of zeros with its space reserved; leave nothing behind when there is none."""
+        """Create a file of zeros with its space reserved; remove it if there is not enough."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             fd = os.open(name, flags, FILE_MODE, dir_fd=self._directory_fd)
@@ -224,9 +221,9 @@ class FileStorage(Storage):
             os.close(fd)
 
     def fill(self, name: str, offset: int) -> int:
-        """Write zeros over the next piece of a new file; return where to go on, or -1 when done.
+        """Fill the next piece of a new file with zeros; return where to continue, or -1 if done.
 
-        Only for a file that no one uses yet. May be called from another thread.
+        Only for a file that is not used yet. May be called from another thread.
         """
         try:
             fd = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self._directory_fd)
@@ -240,7 +237,7 @@ class FileStorage(Storage):
             finally:
                 os.close(fd)
         except OSError as error:
-            # A file that is not filled is only slower to use.
+            # A file that is not filled is only slower.
             if error.errno not in _NO_DESCRIPTOR:
                 raise _failed("fill", name, error) from error
         return -1
@@ -253,7 +250,7 @@ class FileStorage(Storage):
             raise _failed("write", name, error) from error
 
     def write_apart(self, name: str, offset: int, pieces: list[bytes]) -> None:
-        """Write all of `pieces` from another thread, while this one may close what it has open."""
+        """Write all of `pieces` from another thread, with a descriptor of its own."""
         try:
             fd = self._open(name, os.O_RDWR)
             try:
@@ -272,7 +269,7 @@ class FileStorage(Storage):
             raise _failed("sync", name, error) from error
 
     def truncate(self, name: str, size: int) -> None:
-        """Give back the space past `size`."""
+        """Release the space beyond `size`."""
         try:
             os.ftruncate(self._fd(name, self._written, WRITTEN_FILES_MAX), size)
         except OSError as error:
@@ -296,7 +293,7 @@ class FileStorage(Storage):
             raise _failed("unlink", name, error) from error
 
     def sync_directory(self) -> None:
-        """Return once all names are on disk."""
+        """Return once all file names are on disk."""
         try:
             os.fsync(self._directory_fd)
         except OSError as error:
@@ -328,7 +325,7 @@ def _pwrite(fd: int, data: bytes, offset: int) -> None:
 
 
 def _pwritev(fd: int, pieces: list[bytes], offset: int) -> int:
-    """Write all of `pieces` one behind the other; return where they end."""
+    """Write all of `pieces` in sequence; return the offset of their end."""
     done = os.pwritev(fd, pieces, offset)
     for piece in pieces:
         size = len(piece)

@@ -1,6 +1,6 @@
-"""The doors of a server, put together from its configuration.
+"""Builds the doors of a server from its configuration.
 
-The only module of the server that knows protocols by name: the rest holds a list of `ServedDoor`.
+The only module of the server that knows protocols by name; the others see a list of `ServedDoor`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobyard.protocols.http.entrance import HttpEntrance
 from jobyard.protocols.topics.api_keys import read_keys
 from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.server.committer import SYNC, Committer
-from jobyard.server.environment import ServerSurroundings
+from jobyard.server.environment import ServerEnvironment
 from jobyard.server.http import ServerStopwatch, open_http, set_limits, set_pages
 from jobyard.server.process_facts import InfoFacts, ProcessFacts
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from jobyard.config import Config
     from jobyard.engine.state.yard import Yard
     from jobyard.protocols.session import Entrance
-    from jobyard.protocols.shared_limits import Guard
+    from jobyard.protocols.shared_limits import SharedLimits
     from jobyard.server.log import Log
-    from jobyard.server.sockets import Listener
+    from jobyard.server.sockets import DoorListener
 
 
 def _nothing() -> None:
@@ -44,47 +44,50 @@ def _nothing_at(_now_ms: int) -> None:
 
 @dataclass
 class ServedDoor:
-    """One door as the server knows it."""
+    """One door as the server sees it."""
 
     name: str
     entrance: Entrance
     # Whether clients have to authenticate.
     is_guarded: bool
-    # Called when new jobs are to be refused, once a second, when a stop begins, and at its end,
-    # when everything is durable.
+    # Refuses new jobs from now on.
     drain: Callable[[], None]
     every_second: Callable[[int], None] = _nothing_at
+    # Called when a stop begins.
     stopping: Callable[[], None] = _nothing
+    # Called at the end of a stop, when everything is durable.
     close: Callable[[int], None] = _nothing_at
 
 
 class Doors:
-    """Makes the doors of one server."""
+    """Builds the doors of one server."""
 
-    def __init__(self, config: Config, yard: Yard, guard: Guard, log: Log, now_ms: int) -> None:
+    def __init__(
+        self, config: Config, yard: Yard, shared_limits: SharedLimits, log: Log, now_ms: int
+    ) -> None:
         self._config = config
         self._yard = yard
-        self._guard = guard
+        self._shared_limits = shared_limits
         self._log = log
         self._now_ms = now_ms
         self._facts = ProcessFacts()
 
     def all(
-        self, listeners: dict[str, Listener], committer: Committer | None
+        self, listeners: dict[str, DoorListener], committer: Committer | None
     ) -> dict[str, ServedDoor]:
-        """Return all doors by name, those that nobody listens at included."""
+        """Return all doors by name, including those without a listener."""
         config = self._config
-        surroundings = ServerSurroundings(
+        environment = ServerEnvironment(
             self._yard.journal,
             self._log,
             config.webhook_retries,
             allow_private=config.allow_private_webhooks,
         )
-        bunqueue = self._bunqueue(surroundings, committer)
+        bunqueue = self._bunqueue(environment, committer)
         listener = listeners.get("glidemq")
         doors = [
             self._serve_beanstalk(),
-            self._serve_bunqueue(bunqueue, surroundings),
+            self._serve_bunqueue(bunqueue, environment),
             self._serve_http(bunqueue, committer),
             self._serve_glidemq(0 if listener is None else listener.port),
         ]
@@ -99,11 +102,11 @@ class Doors:
         return ServedDoor("beanstalk", BeanstalkEntrance(door), is_guarded=False, drain=drain)
 
     def _bunqueue(
-        self, surroundings: ServerSurroundings, committer: Committer | None
+        self, environment: ServerEnvironment, committer: Committer | None
     ) -> BunqueueDoor:
         config = self._config
-        door = BunqueueDoor(self._yard, surroundings, self._now_ms)
-        door.guard = self._guard
+        door = BunqueueDoor(self._yard, environment, self._now_ms)
+        door.shared_limits = self._shared_limits
         door.webhooks.allows_private = config.allow_private_webhooks
         tokens = [one.strip() for one in config.auth_token.split(",")]
         door.tokens = [digest_of(one.encode()) for one in tokens if one]
@@ -112,27 +115,27 @@ class Doors:
         door.window_ms = config.request_window_ms
         door.idle_ms = config.frame_timeout_ms
         if committer is not None and config.durability == SYNC:
-            # Answers wait for a sync, and how long is told.
+            # Replies wait for a sync; the metrics report how long.
             committer.observer = door.durations
             door.durations.are_timed = True
         return door
 
-    def _serve_bunqueue(self, door: BunqueueDoor, surroundings: ServerSurroundings) -> ServedDoor:
+    def _serve_bunqueue(self, door: BunqueueDoor, environment: ServerEnvironment) -> ServedDoor:
         def drain() -> None:
             door.is_draining = True
 
         def every_second(now_ms: int) -> None:
-            surroundings.look_at_disk(now_ms)
+            environment.look_at_disk(now_ms)
             door.webhooks.collect(now_ms)
 
         def stopping() -> None:
-            if door.onlooker is not None:
-                door.onlooker.tell("server:shutdown", {})
+            if door.observer is not None:
+                door.observer.tell("server:shutdown", {})
 
         def close(now_ms: int) -> None:
-            # Notices that were held back have a last chance.
+            # Last chance for notices that were held back.
             door.webhooks.look(now_ms)
-            surroundings.close()
+            environment.close()
 
         is_guarded = bool(self._config.auth_token)
         return ServedDoor(
@@ -142,11 +145,11 @@ class Doors:
     def _serve_http(self, bunqueue: BunqueueDoor, committer: Committer | None) -> ServedDoor:
         config = self._config
         topics = TopicsDoor(self._yard, self._now_ms)
-        topics.guard = self._guard
+        topics.shared_limits = self._shared_limits
         topics.keys = read_keys(config.topics_key)
         topics.guards_probes = config.probe_auth
         door = open_http(self._yard, bunqueue, topics, ServerStopwatch(committer))
-        door.guard = self._guard
+        door.shared_limits = self._shared_limits
         set_limits(config, door, topics.limits)
         set_pages(config, door)
 
@@ -158,7 +161,7 @@ class Doors:
 
     def _serve_glidemq(self, port: int) -> ServedDoor:
         door = GlidemqDoor(self._yard, InfoFacts(self._facts, port), self._now_ms)
-        door.guard = self._guard
+        door.shared_limits = self._shared_limits
         password = self._config.glidemq_password.encode()
         door.password = digest_of(password) if password else b""
         door.is_synced = self._config.durability == SYNC

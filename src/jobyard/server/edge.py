@@ -1,9 +1,9 @@
-"""What an unexpected error costs: one connection, if nothing was changed; else the process.
+"""Unexpected errors close one connection if nothing was changed, else they stop the process.
 
-A session that fails before it has changed anything has harmed nobody else: its connection is
-closed, the error is counted and logged, and everybody else is served on. Once a record was appended
-or a job was moved, memory and journal may disagree, and only a restart, which reads the journal,
-brings them back together. The disk's own failures are never survived.
+If a session fails before it has changed anything, its connection is closed, the error is counted
+and logged, and all others are still served. Once a record was appended or a job was moved, memory
+and journal may disagree, and only a restart, which reads the journal, makes them consistent. Disk
+failures always stop the process.
 """
 
 import traceback
@@ -15,14 +15,14 @@ from mypy_extensions import i64
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFailed
 
-# Of the frames of an error, the innermost.
+# How many of the innermost frames are logged.
 FRAMES_TOLD: Final = 5
 
 
 def place_of(error: BaseException) -> str:
     """Return where an error was raised, for the log.
 
-    Not what it says: that may quote what a client sent.
+    Without its message, which may quote client data.
     """
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_TOLD:]
     return " < ".join(f"{frame.name} {frame.lineno}" for frame in reversed(frames))
@@ -30,15 +30,15 @@ def place_of(error: BaseException) -> str:
 
 @final
 class Edge:
-    """Decides about errors that nobody expected."""
+    """Decides whether the server survives an unexpected error."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
-        # Told what was done and what went wrong.
+        # Called with what was being done and the error.
         self.tell: Callable[[str, Exception], None] | None = None
 
     def survives(self, error: Exception, changes_before: i64, doing: str) -> bool:
-        """Count and tell an error that changed nothing; False if it must end the process."""
+        """Count and report an error that changed nothing; return False if the process must end."""
         if isinstance(error, (StorageFailed, JournalDamaged)):
             return False
         if self._yard.changes() != changes_before:

@@ -1,4 +1,4 @@
-"""The HTTP port put together: which APIs stand behind it, and the stopwatch they read."""
+"""Builds the HTTP door: the APIs it serves, its limits, its stopwatch and random source."""
 
 import secrets
 import time
@@ -14,7 +14,7 @@ from jobyard.protocols.bunqueue.http.api import install as install_bunqueue
 from jobyard.protocols.http import openapi
 from jobyard.protocols.http.door import HttpDoor, Stopwatch
 from jobyard.protocols.http.routes import Routes
-from jobyard.protocols.topics.door import Limits, Lots, TopicsDoor
+from jobyard.protocols.topics.door import RandomSource, TopicsDoor, TopicsLimits
 from jobyard.protocols.topics.routes import install as install_topics
 from jobyard.server.addresses import TcpAddress, parse_address
 from jobyard.server.committer import Committer
@@ -28,25 +28,25 @@ class ServerStopwatch(Stopwatch):
         self._committer = committer
 
     def read_us(self) -> i64:
-        """Return microseconds since some moment."""
+        """Return microseconds since a fixed but arbitrary time."""
         return time.perf_counter_ns() // 1000
 
     def sync_us(self) -> i64:
-        """Return the mean time of the last syncs."""
+        """Return the mean duration of recent syncs."""
         return self._committer.mean_sync_us() if self._committer is not None else 0
 
 
 @final
-class ServerLots(Lots):
-    """What nobody can guess, from the system."""
+class SystemRandomSource(RandomSource):
+    """Secure random bytes from the system."""
 
     def draw(self, size: i64) -> bytes:
-        """Return so many random bytes."""
+        """Return `size` random bytes."""
         return secrets.token_bytes(size)
 
 
-def set_limits(config: Config, http: HttpDoor, limits: Limits) -> None:
-    """Let callers use up as much as is configured."""
+def set_limits(config: Config, http: HttpDoor, limits: TopicsLimits) -> None:
+    """Apply the configured limits."""
     limits.topics = config.max_topics
     limits.routers = config.max_routers
     limits.watches = config.max_watch_sessions
@@ -59,14 +59,14 @@ def set_limits(config: Config, http: HttpDoor, limits: Limits) -> None:
 
 
 def set_pages(config: Config, http: HttpDoor) -> None:
-    """Know the port by the names that are configured; trust the origins and proxies that are."""
+    """Apply the configured host names, origins and trusted proxies."""
     http.proxies.trust(config.trusted_proxy)
     pages = http.pages
     pages.name_origins(config.cors_origin)
     if config.http == DOOR_OFF:
         return
     address = parse_address(config.http)
-    # No page reaches a socket file but through a proxy, which goes by names of its own.
+    # Pages reach a socket file only through a proxy, which has its own host names.
     if isinstance(address, TcpAddress):
         pages.name_hosts(address.host, config.public_host)
 
@@ -77,7 +77,7 @@ def open_http(
     """Return the HTTP door with all its routes."""
     bunqueue_area = BunqueueArea(bunqueue)
     routes = Routes(bunqueue_area)
-    topics.lots = ServerLots()
+    topics.random_source = SystemRandomSource()
     install_bunqueue(routes, bunqueue_area)
     install_topics(routes, topics)
     openapi.install(routes)

@@ -3,10 +3,10 @@
     12:01:02 info  recovered 3 jobs in 0.01 s  files=2
     {"time":"2025-03-01T12:01:02.345Z","level":"info","message":"recovered 3 jobs","files":2}
 
-For the rare event: starting, stopping, a refused connection. Hot code never logs, and nobody
-logs the body of a job or a password. What a peer sent may appear in a field; it can neither
-start a new line nor reach a terminal as a control sequence. A log that cannot be written (the
-reader of the pipe has gone) is dropped: it must never stop the server.
+For rare events: start, stop, refused connections. Hot code never logs, and job bodies and passwords
+are never logged. Data from a peer may appear in a field; it can neither start a new line nor reach
+a terminal as a control sequence. If the log cannot be written (the reader of the pipe is gone),
+lines are dropped: logging must never stop the server.
 """
 
 import json
@@ -16,13 +16,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, TextIO, final
 
-LEVELS: Final = ("debug", "info", "warning", "error")
-# Five letters each, so that sentences stand in one column.
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+# Five letters each, so that messages are aligned.
 _COLUMN: Final = {"debug": "debug", "info": "info ", "warning": "warn ", "error": "error"}
 
-# One line a second says as much as ten thousand, and leaves the disk to the journal.
+# One line a second says as much as ten thousand, and spares the disk.
 REPEAT_INTERVAL_S: Final = 1.0
-# Keys are few and fixed words by contract; the bound keeps a mistake there from eating memory.
+# Keys are a few fixed words; the limit bounds memory should a caller break that rule.
 REPEAT_KEYS_MAX: Final = 256
 
 Value = str | int | float | bool | None
@@ -30,7 +30,7 @@ Value = str | int | float | bool | None
 
 @final
 class Log:
-    """Where the server's log lines go."""
+    """Writes the server's log lines."""
 
     def __init__(
         self,
@@ -39,40 +39,40 @@ class Log:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Log lines of `level` and above; `clock` gives wall seconds."""
+        """Log lines of `level` and above; `clock` returns wall seconds."""
         assert form in {"text", "json"}, form
-        assert level in LEVELS, level
-        self._least = LEVELS.index(level)
+        assert level in LOG_LEVELS, level
+        self._least = LOG_LEVELS.index(level)
         self._as_json = form == "json"
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._repeats: dict[str, _Repeat] = {}
 
     def debug(self, message: str, **fields: Value) -> None:
-        """What only the hunt for a fault needs."""
+        """Log what is needed only for debugging."""
         self._log(0, message, fields)
 
     def info(self, message: str, **fields: Value) -> None:
-        """What an operator wants to read afterwards."""
+        """Log a normal event of the server."""
         self._log(1, message, fields)
 
     def warning(self, message: str, **fields: Value) -> None:
-        """What an operator should change."""
+        """Log what an operator should fix."""
         self._log(2, message, fields)
 
     def error(self, message: str, **fields: Value) -> None:
-        """What ends the server or loses something."""
+        """Log what stops the server or loses data."""
         self._log(3, message, fields)
 
     def warn_repeated(self, key: str, message: str, **fields: Value) -> None:
-        """Warn, but at most once a second for one `key`; the next line says how many were left out.
+        """Warn at most once a second per `key`; the next line reports how many were left out.
 
-        `key` is a fixed word of the caller, never anything a peer chose.
+        `key` is a fixed word of the caller, never data from a peer.
         """
         self._log_repeated(2, key, message, fields)
 
     def error_repeated(self, key: str, message: str, **fields: Value) -> None:
-        """Tell of an error as `warn_repeated` warns."""
+        """Log an error, limited like `warn_repeated`."""
         self._log_repeated(3, key, message, fields)
 
     def _log_repeated(self, level: int, key: str, message: str, fields: dict[str, Value]) -> None:
@@ -96,20 +96,20 @@ class Log:
         if level < self._least:
             return
         line = (
-            json_line(self._clock(), LEVELS[level], message, fields)
+            json_line(self._clock(), LOG_LEVELS[level], message, fields)
             if self._as_json
-            else text_line(self._clock(), LEVELS[level], message, fields)
+            else text_line(self._clock(), LOG_LEVELS[level], message, fields)
         )
         try:
             self._stream.write(line)
             self._stream.flush()
         except (OSError, ValueError):
-            # ValueError: the stream is closed. There is no better place to complain.
+            # ValueError: the stream is closed. There is nowhere else to report it.
             return
 
 
 class _Repeat:
-    """What is known of one key of repeated lines."""
+    """The state of one key of repeated lines."""
 
     def __init__(self) -> None:
         self.last_s = float("-inf")
@@ -117,17 +117,17 @@ class _Repeat:
 
 
 def text_line(now_s: float, level: str, message: str, fields: dict[str, Value]) -> str:
-    """One line for people, in local time."""
-    # The wall clock of the machine is what the reader compares with.
+    """Return one line for people, in local time."""
+    # Readers compare it with the local time of the machine.
     stamp = time.strftime("%H:%M:%S", time.localtime(now_s))
     parts = [f"{stamp} {_COLUMN[level]} {printable(message)}"]
     parts += [f"{name}={_field_text(value)}" for name, value in fields.items()]
-    # Two spaces: fields stand apart from the sentence.
+    # Two spaces separate the fields from the message.
     return "  ".join(parts) + "\n"
 
 
 def json_line(now_s: float, level: str, message: str, fields: dict[str, Value]) -> str:
-    """One line for programs: a JSON object, time in UTC."""
+    """Return one line for programs: a JSON object, time in UTC."""
     stamp = datetime.fromtimestamp(now_s, UTC).isoformat(timespec="milliseconds")
     entry: dict[str, Value] = {
         "time": stamp.replace("+00:00", "Z"),
@@ -141,7 +141,7 @@ def json_line(now_s: float, level: str, message: str, fields: dict[str, Value]) 
 
 
 def printable(text: str) -> str:
-    """The text with everything a terminal would act upon written as an escape."""
+    """Return the text with unprintable characters escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)

@@ -1,8 +1,8 @@
-"""The epoll loop that serves the hot doors, and serves asyncio as its selector.
+"""The epoll loop that serves the hot doors, and acts as the selector of asyncio.
 
-One epoll set, one thread. A turn polls, serves every hot socket in place, ends the turn (commit
-included) and polls again; it returns to asyncio only when a descriptor of asyncio's is ready or
-asyncio's own timeout is over. Measured against uvloop: about a tenth less processor time a request,
+One epoll set, one thread. A turn polls, serves every hot socket directly, ends the turn (commit
+included) and polls again; it returns to asyncio only when a descriptor of asyncio is ready or
+asyncio's timeout is over. Measured against uvloop: about a tenth less processor time per request,
 because there is no callback, handle or transport between the poll and the session.
 """
 
@@ -23,7 +23,7 @@ from jobyard.server.turn import Turns, timeout_s
 
 EVENTS_PER_POLL: Final = 1024
 ACCEPTS_PER_TURN: Final = 64
-# At the limit of descriptors a listener rests this long instead of spinning.
+# When descriptors run out, a listener pauses this long instead of spinning.
 ACCEPT_REST_MS: Final = 100
 LONGEST_SLEEP_S: Final = 1.0
 
@@ -43,7 +43,7 @@ class Clock:
 
 @final
 class Listening:
-    """A listening socket and what enters there."""
+    """A listening socket and its entrance."""
 
     def __init__(self, sock: socket, entrance: Entrance) -> None:
         self.sock = sock
@@ -53,7 +53,7 @@ class Listening:
 
 @final
 class HotLoop:
-    """All hot connections, and the descriptors that are watched for asyncio."""
+    """All hot connections, and the descriptors watched for asyncio."""
 
     def __init__(self, turns: Turns, gate: Gate, clock: Clock, connections_max: int) -> None:
         self.turns = turns
@@ -74,26 +74,26 @@ class HotLoop:
         self.stuck_count: i64 = 0
         self.refused_count: i64 = 0
         self.on_empty: Callable[[], None] | None = None
-        # Told of every connection that comes and goes, by its descriptor.
+        # Called with "accept" or "close" and the descriptor of each connection.
         self.tell: Callable[[str, int], None] | None = None
         self._is_called_back: bool = False
 
-    # -- what is watched -----------------------------------------------------------------------
+    # -- watching ------------------------------------------------------------------------------
 
     def listen(self, sock: socket, entrance: Entrance) -> None:
-        """Let clients of one protocol in."""
+        """Accept connections of one protocol."""
         sock.settimeout(0.0)
         self._listening[sock.fileno()] = Listening(sock, entrance)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def stop_listening(self) -> None:
-        """Let nobody in any more."""
+        """Stop accepting connections."""
         for fd in self._listening:
             self._epoll.unregister(fd)
         self._listening.clear()
 
     def watch(self, fd: int, events: int) -> None:
-        """Change what is watched on a connection."""
+        """Change the events to watch for on a connection."""
         self._epoll.modify(fd, events)
 
     def watch_cold(self, fd: int, events: int) -> None:
@@ -101,18 +101,18 @@ class HotLoop:
         self._epoll.register(fd, events)
 
     def change_cold(self, fd: int, events: int) -> None:
-        """Change what is watched for asyncio."""
+        """Change the events to watch for on a descriptor of asyncio."""
         self._epoll.modify(fd, events)
 
     def unwatch_cold(self, fd: int) -> None:
-        """Stop watching a descriptor of asyncio's."""
+        """Stop watching a descriptor of asyncio."""
         self._epoll.unregister(fd)
 
     def forget(self, connection: Connection) -> None:
         """Drop a connection that is being closed."""
         self._connections.pop(connection.fd, None)
-        if self.turns.guard.address_max > 0:
-            self.turns.guard.leave(connection.address)
+        if self.turns.shared_limits.address_max > 0:
+            self.turns.shared_limits.leave(connection.address)
         self._epoll.unregister(connection.fd)
         if self.tell is not None:
             self.tell("close", connection.fd)
@@ -121,11 +121,11 @@ class HotLoop:
             self.call_back()
 
     def abandon(self, connection: Connection) -> None:
-        """Close a connection at the end of the turn: its socket failed in the middle of one."""
+        """Close a connection at the end of the turn, because its socket failed during the turn."""
         self._abandoned.append(connection)
 
     def wake(self) -> None:
-        """End the current poll; may be called from another thread."""
+        """Interrupt the current poll; may be called from another thread."""
         os.eventfd_write(self._wake_fd, 1)
 
     def on_wake(self, call: Callable[[], None]) -> None:
@@ -182,8 +182,8 @@ class HotLoop:
                 connection.close(now_ms)
         if now_ms >= self._second_ms:
             self._every_second(now_ms)
-        # Closing gives jobs back, and those may have gone to sessions that wait.
-        next_ms = now_ms if turns.stirred else min(next_ms, self._second_ms)
+        # Closing gives jobs back, which may have woken waiting sessions.
+        next_ms = now_ms if turns.wake else min(next_ms, self._second_ms)
         return timeout_s(next_ms, now_ms, LONGEST_SLEEP_S)
 
     def _other(self, fd: int, event: int, now_ms: i64) -> None:
@@ -213,13 +213,13 @@ class HotLoop:
                 self._second_ms = min(self._second_ms, listening.rests_until_ms)
                 return
             if len(self._connections) >= self._connections_max:
-                # Descriptors are kept back for the journal.
+                # The remaining descriptors are reserved for the journal.
                 self.refused_count += 1
                 sock.close()
                 continue
             address = host_of(peer)
-            guard = self.turns.guard
-            if guard.address_max > 0 and not guard.arrive(address):
+            shared_limits = self.turns.shared_limits
+            if shared_limits.address_max > 0 and not shared_limits.arrive(address):
                 sock.close()
                 continue
             sock.settimeout(0.0)
@@ -243,9 +243,9 @@ class HotLoop:
                     connection.close(now_ms)
 
     def abort(self) -> None:
-        """Cut every connection off: not one more byte may leave.
+        """Close every connection without sending another byte.
 
-        What the worker still has to tell would only be the same failure again.
+        Ignores wake-ups of the worker, which would only report the same failure again.
         """
         self._on_wake.clear()
         for connection in self.connections():

@@ -1,4 +1,4 @@
-"""What the process knows of itself and its machine."""
+"""Facts about this process and its machine, as the doors report them."""
 
 import os
 import resource
@@ -6,18 +6,18 @@ import secrets
 from pathlib import Path
 from typing import final
 
-from jobyard.protocols.beanstalk.door import Facts
-from jobyard.protocols.glidemq.door import Facts as GlidemqFacts
+from jobyard.protocols.beanstalk.door import BeanstalkFacts
+from jobyard.protocols.glidemq.door import GlidemqFacts
 
 
 @final
-class ProcessFacts(Facts):
-    """Facts of this process."""
+class ProcessFacts(BeanstalkFacts):
+    """Facts about this process."""
 
     def __init__(self) -> None:
         name = os.uname()
         self._machine = (name.nodename, name.version, name.machine)
-        # The first digit is a letter that no number has, so no client takes the id for one.
+        # Starts with a letter, so that no client parses the id as a number.
         self._id = "f" + secrets.token_hex(8)[1:]
 
     def pid(self) -> int:
@@ -40,7 +40,7 @@ class ProcessFacts(Facts):
 
 @final
 class InfoFacts(GlidemqFacts):
-    """The same facts, as the glide-mq door tells them."""
+    """The same facts for the INFO command of the glide-mq door."""
 
     def __init__(self, facts: ProcessFacts, port: int) -> None:
         self._facts = facts
@@ -52,11 +52,11 @@ class InfoFacts(GlidemqFacts):
         return self._facts.pid()
 
     def port(self) -> int:
-        """Return the port of the door, 0 if it has none."""
+        """Return the port of the door, or 0 if it has none."""
         return self._port
 
     def memory_bytes(self) -> int:
-        """Return the resident memory of the process."""
+        """Return the resident memory of the process in bytes."""
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return pages * resource.getpagesize()
 

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
     from jobyard.server.loop import HotLoop
 
-# asyncio asks for no more than a day at a time; anything long will do.
+# Stands for "no timeout"; select() may return earlier than requested.
 _LONG_S = 3600.0
 
 
 @final
 class YardSelector(selectors.BaseSelector):
-    """Gives asyncio its ready descriptors after the hot ones were served."""
+    """Serves the hot connections, then returns the ready descriptors of asyncio."""
 
     def __init__(self, hot: HotLoop) -> None:
         self._hot = hot
@@ -26,7 +26,7 @@ class YardSelector(selectors.BaseSelector):
     def register(
         self, fileobj: FileLike, events: int, data: object = None
     ) -> selectors.SelectorKey:
-        """Watch a descriptor for asyncio. The event bits of epoll and `selectors` differ by one."""
+        """Watch a descriptor for asyncio."""
         fd = _fd_of(fileobj)
         key = selectors.SelectorKey(fileobj, fd, events, data)
         self._hot.watch_cold(fd, _to_epoll(events))
@@ -41,7 +41,7 @@ class YardSelector(selectors.BaseSelector):
         return key
 
     def modify(self, fileobj: FileLike, events: int, data: object = None) -> selectors.SelectorKey:
-        """Watch for other events."""
+        """Change the events to watch for."""
         fd = _fd_of(fileobj)
         key = selectors.SelectorKey(fileobj, fd, events, data)
         self._hot.change_cold(fd, _to_epoll(events))
@@ -78,7 +78,7 @@ def _to_epoll(events: int) -> int:
 
 
 def _from_epoll(events: int) -> int:
-    """Errors and hang-ups count as both, so that whoever waits finds out."""
+    """Translate events; errors and hang-ups count as both, so that every waiter notices them."""
     ready = 0
     if events & ~4:
         ready |= selectors.EVENT_READ

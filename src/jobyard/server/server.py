@@ -1,8 +1,8 @@
 """One server from start to stop: doors, data, loop, signals.
 
-Order of a start: bind the doors (a port in use changes nothing), take the data directory, recover,
-and only then let anyone in and say `ready`. Order of a stop: nobody in, nobody waits, everything
-answered or given back, journal sealed, exit 0.
+Start: bind the doors (a port in use leaves the data untouched), lock the data directory, recover,
+and only then accept connections and print `ready`. Stop: accept nothing, end all waits, answer
+everything or give it back, seal the journal, exit 0.
 """
 
 import asyncio
@@ -24,34 +24,34 @@ from jobyard.errors import JournalDamaged, StartRefused, StorageFailed, StorageF
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.journal.reply_gate import Gate
-from jobyard.protocols.shared_limits import Guard
+from jobyard.protocols.shared_limits import SharedLimits
 from jobyard.server.addresses import UNIX_PREFIX
 from jobyard.server.asyncio_connection import StreamTurns
-from jobyard.server.committer import SYNC, Committer, Worker
+from jobyard.server.committer import SYNC, Committer, WorkerThread
 from jobyard.server.disk import FileStorage
 from jobyard.server.doors import Doors
 from jobyard.server.edge import place_of
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
 from jobyard.server.selector import YardSelector
-from jobyard.server.sockets import Listener, close_doors, open_doors
+from jobyard.server.sockets import DoorListener, close_doors, open_doors
 from jobyard.server.turn import Turns
 
 EXIT_DAMAGED: Final = 3
-# As malloc.h has them.
+# From malloc.h.
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
-# What a stop waits for clients to take their last answers.
+# How long a stop waits for clients to read their last replies.
 STOP_WAIT_S: Final = 5.0
 HOUR_MS: Final = 3_600_000
-# Only young objects are looked through for cycles, some at a time: older ones are jobs, queues and
-# sessions, which leave none, and a look at all of them takes hundreds of milliseconds. Often, and
-# once a second in any case, so that a list is no longer young when it has a million entries.
+# Only the youngest generation is collected: older objects are jobs, queues and sessions, which
+# leave no cycles, and a full collection takes hundreds of milliseconds. Collected often, and at
+# least once a second, so that a list leaves that generation before it has a million entries.
 GC_THRESHOLDS: Final = (700, 1 << 30, 1 << 30)
 
 
 def run(config: Config) -> int:
-    """Serve until told to stop; return the exit code."""
+    """Serve until stopped by a signal; return the exit code."""
     log = Log(config.log_level, config.log_format)
     _raise_descriptor_limit()
     _return_large_blocks()
@@ -60,22 +60,22 @@ def run(config: Config) -> int:
         server = Server(config, log, doors)
     except JournalDamaged as error:
         close_doors(doors)
-        text = f"the journal is damaged: {error} (see `jobyard check` and `jobyard repair`)"
+        text = f"the journal is damaged: {error}; run `jobyard check` and `jobyard repair`"
         raise StartRefused(text, _data_exit(config, EXIT_DAMAGED)) from error
     except StartRefused as error:
         close_doors(doors)
         raise StartRefused(str(error), _data_exit(config, error.exit_code)) from error
     except StorageFull as error:
         close_doors(doors)
-        text = f"{config.data} has no room for a new segment ({error})"
+        text = f"no space for a new segment in {config.data} ({error})"
         raise StartRefused(text, _data_exit(config, EXIT_FAILED)) from error
     except StorageFailed as error:
         close_doors(doors)
-        text = f"{config.data} cannot be used: {error}"
+        text = f"cannot use {config.data}: {error}"
         raise StartRefused(text, _data_exit(config, EXIT_FAILED)) from error
-    # Not before: a start that is refused says why, and nothing else.
+    # Only now: a refused start logs its reason and nothing else.
     if build.kind() != "compiled":
-        log.info("not compiled: this runs as plain Python, several times slower")
+        log.info("not compiled: this runs as plain Python and is several times slower")
     return server.serve()
 
 
@@ -89,14 +89,14 @@ def _raise_descriptor_limit() -> None:
 
 
 def _return_large_blocks() -> None:
-    """Have the C library give large blocks back to the system when they are freed.
+    """Make the C library return large blocks to the system when they are freed.
 
-    Left alone, glibc learns from the first that are freed to keep blocks of up to 32 MiB for
-    later, and one small block behind them then keeps them for good.
+    By default glibc raises its threshold to up to 32 MiB when such blocks are freed; later ones are
+    then kept on the heap, where one small block behind them keeps them forever.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        # Larger than a usual batch of the journal: what comes from the system is cleared first.
+        # Above the usual size of a journal batch: the system clears each block it hands out.
         mallopt(M_MMAP_THRESHOLD, 4 << 20)
         mallopt(M_TRIM_THRESHOLD, 8 << 20)
 
@@ -105,7 +105,7 @@ def _return_large_blocks() -> None:
 class Server:
     """A yard, its doors and its loop."""
 
-    def __init__(self, config: Config, log: Log, listeners: dict[str, Listener]) -> None:
+    def __init__(self, config: Config, log: Log, listeners: dict[str, DoorListener]) -> None:
         self._config = config
         self._log = log
         self._listeners = listeners
@@ -116,17 +116,17 @@ class Server:
         self._hot: HotLoop | None = None
         self._refused_seen = 0
         self._is_full_told = False
-        # By what is told, how often it was.
+        # How many refusals were logged, by message.
         self._told: dict[str, int] = {}
         self._lost_told = (0, 0)
         compactor = self._open()
         self._yard.bodies.result_size_max = config.max_result_size
-        self._guard = Guard(config.connection_memory)
-        self._guard.address_max = config.max_connections_per_address
-        self._turns = Turns(self._yard, self._committer, compactor, self._guard)
+        self._shared_limits = SharedLimits(config.connection_memory)
+        self._shared_limits.address_max = config.max_connections_per_address
+        self._turns = Turns(self._yard, self._committer, compactor, self._shared_limits)
         self._turns.on_second = self._look_around
         self._turns.edge.tell = self._tell_error
-        doors = Doors(config, self._yard, self._guard, log, self._clock.now_ms())
+        doors = Doors(config, self._yard, self._shared_limits, log, self._clock.now_ms())
         self._doors = doors.all(listeners, self._committer)
         self._warn_of_open_doors()
         # Frozen without a collection first: over a million recovered jobs one takes 250 ms.
@@ -134,7 +134,7 @@ class Server:
         gc.set_threshold(*GC_THRESHOLDS)
 
     def _warn_of_open_doors(self) -> None:
-        """Where somebody set a secret, say which doors ask nobody for one."""
+        """If any secret is set, warn about doors that do not require one."""
         config = self._config
         if not (config.auth_token or config.topics_key or config.glidemq_password):
             return
@@ -144,11 +144,11 @@ class Server:
             if not self._doors[name].is_guarded and not listener.text.startswith(UNIX_PREFIX)
         ]
         if anybody:
-            text = "these doors ask for no password: everybody who reaches them may use them"
+            text = "these doors require no password: any client that can reach them may use them"
             self._log.warning(text, doors=" ".join(anybody))
 
     def _open(self) -> Compactor | None:
-        """Recover the yard, or begin an empty one in memory."""
+        """Recover the yard, or create an empty one in memory."""
         config = self._config
         if config.memory:
             journal = Journal(None, config.segment_size, ids_ahead=False)
@@ -164,14 +164,14 @@ class Server:
         journal.history.keep(config.events_hours * HOUR_MS, config.events_bytes)
         yard = Yard(journal, Bodies(journal, config.body_memory))
         started = time.perf_counter()
-        # Replay makes millions of objects and no garbage; collections would double its time.
+        # Replay creates millions of objects and no garbage; collections would double its time.
         gc.disable()
         recovered = open_yard(yard, storage, self._clock.now_ms())
         gc.enable()
         self._yard = yard
         self._gate.release(journal.durable)
         self._tell_recovery(recovered, time.perf_counter() - started)
-        worker = Worker(self._wake)
+        worker = WorkerThread(self._wake)
         self._committer = Committer(
             yard, self._gate, storage, worker, config.durability, config.sync_interval_ms
         )
@@ -189,14 +189,14 @@ class Server:
         )
         if recovered.cut_bytes > 0:
             self._log.warning(
-                "cut a tail that cannot be read and that nothing says was on disk",
+                "cut a torn journal tail that was not known to be durable",
                 bytes=recovered.cut_bytes,
             )
 
     # -- running -------------------------------------------------------------------------------
 
     def serve(self) -> int:
-        """Run the loop that was asked for."""
+        """Run the configured event loop."""
         if self._config.loop == "epoll":
             return self._serve_hot()
         if self._config.loop == "uvloop":
@@ -207,7 +207,7 @@ class Server:
         return asyncio.run(self._serve_streams())
 
     def _wake(self) -> None:
-        """Bring a finished task of the worker to the loop; called from its thread."""
+        """Wake the loop to collect a finished worker task; called from the worker thread."""
         self._waker()
 
     def _serve_hot(self) -> int:
@@ -249,7 +249,7 @@ class Server:
         self._finish()
 
     def _look_around(self) -> None:
-        """Once a second: follow the wall clock, and tell what an operator should know."""
+        """Follow the wall clock and log what operators should know; called once a second."""
         gc.collect(0)
         self._correct_wall()
         if self._committer is not None:
@@ -261,25 +261,28 @@ class Server:
         if hot is not None and hot.refused_count > self._refused_seen:
             count = hot.refused_count - self._refused_seen
             self._refused_seen = hot.refused_count
-            self._log.warning("refused connections: no descriptors left for them", count=count)
+            self._log.warning("refused connections: no file descriptors left", count=count)
         self._tell_refusals()
         is_full = self._yard.journal.is_full
         if is_full != self._is_full_told:
             self._is_full_told = is_full
             if is_full:
-                self._log.warning("the disk is full: new jobs are refused, all else works")
+                self._log.warning("the disk is full: new jobs are refused, everything else works")
             else:
-                self._log.info("the disk has room again")
+                self._log.info("the disk has free space again")
         self._tell_losses()
 
     def _tell_refusals(self) -> None:
-        """Tell how often connections were refused something for the sake of all others."""
-        guard = self._guard
+        """Log how many refusals the shared limits caused since the last time."""
+        shared_limits = self._shared_limits
         for message, count in (
-            ("failed attempts to authenticate", guard.attempts.failed_count),
-            ("refused connections: too many of one address", guard.connections_refused),
-            ("refused input: connections hold too much memory", guard.inputs_refused),
-            ("closed connections: their unread answers held too much memory", guard.outputs_cut),
+            ("failed authentication attempts", shared_limits.attempts.failed_count),
+            ("refused connections: too many from one address", shared_limits.connections_refused),
+            ("refused input: connections use too much memory", shared_limits.inputs_refused),
+            (
+                "closed connections: their unread replies used too much memory",
+                shared_limits.outputs_cut,
+            ),
         ):
             news = int(count) - self._told.get(message, 0)
             if news > 0:
@@ -287,23 +290,25 @@ class Server:
                 self._log.warning(message, count=news)
 
     def _tell_error(self, doing: str, error: Exception) -> None:
-        """Tell of an error of Jobyard's own that cost one connection, without what was sent."""
+        """Log an internal error that closed one connection, without any client data."""
         self._log.error_repeated(
             "unexpected",
-            "unexpected error; its connection is closed",
+            "unexpected error; the connection was closed",
             during=doing,
             error=type(error).__name__,
             where=place_of(error),
         )
 
     def _tell_losses(self) -> None:
-        """Say what a full disk had no room for, and what was found damaged, since the last time."""
+        """Log what a full disk could not store and what was found damaged since the last time."""
         journal = self._yard.journal
         lost = (int(journal.results_lost), int(journal.done_lost))
         if lost != self._lost_told:
             results, jobs = lost[0] - self._lost_told[0], lost[1] - self._lost_told[1]
             self._lost_told = lost
-            self._log.error("no room for what finished jobs came to", results=results, jobs=jobs)
+            self._log.error(
+                "no disk space for results of finished jobs", results=results, jobs=jobs
+            )
         for story in journal.damages.take_stories():
             self._log.error("damage on disk", damage=story)
 
@@ -313,8 +318,7 @@ class Server:
     def _correct_wall(self) -> None:
         journal = self._yard.journal
         offset_ms = int(time.time() * 1000) - self._clock.now_ms()
-        # Of two clocks that are read in milliseconds one is ahead now and then; times that were
-        # told must not move with that.
+        # Two clocks read in milliseconds may differ by one; reported times must not follow that.
         if not -1 <= offset_ms - journal.wall_offset_ms <= 1:
             journal.wall_offset_ms = offset_ms
 
@@ -390,18 +394,18 @@ class Server:
             sys.stdout.write(f"ready {' '.join(words)} data={data}\n")
             sys.stdout.flush()
         except OSError as error:
-            # Nobody can be told, but everybody can be served.
+            # The server works without it.
             self._log.warning("cannot write the ready line to stdout", error=str(error))
 
     def _fail(self, error: BaseException) -> int:
-        """Stop at once: nothing that was not safe has been answered, and nothing will be."""
+        """Stop immediately, without confirming anything that is not durable."""
         self._turns.stop()
         if self._hot is not None:
             self._hot.abort()
         if not isinstance(error, StorageFailed | StorageFull | JournalDamaged):
             raise error
         self._tell_losses()
-        self._log.error("storage failed; stopping without an answer", error=str(error))
+        self._log.error("storage failed; stopping without further replies", error=str(error))
         return EXIT_FAILED
 
     def _finish(self) -> None:
@@ -411,14 +415,14 @@ class Server:
             self._storage.close()
         for door in self._doors.values():
             door.close(self._clock.now_ms())
-        # What was found since the last second began is told too.
+        # Includes what was found since the last full second.
         self._tell_losses()
         self._log.info("stopped")
 
 
 @final
 class _Stop:
-    """Told to stop: once means in good order, twice means now."""
+    """Stop requests: the first stops cleanly, the second immediately."""
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
@@ -433,10 +437,10 @@ class _Stop:
         await self._asked.wait()
 
     def empty(self) -> None:
-        """Note that the last connection has gone."""
+        """Note that the last connection is closed."""
         self._over.set()
 
     async def wait_empty(self, most_s: float) -> None:
-        """Wait for the last connection to go, for impatience, or for the time to be over."""
+        """Wait for the last connection to close, a second stop request, or the timeout."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), most_s)

@@ -1,13 +1,13 @@
-"""From addresses to listening sockets: bind, inherit, replace a stale socket file, give root back.
+"""From addresses to listening sockets: bind, inherit, replace a stale socket file, drop root.
 
-Everything here happens once, before the loop runs, and either succeeds whole or refuses the start
-with one line that names the address; nothing stays bound after a refusal. It must not know what
-is spoken on a socket or who accepts from it. Listening sockets are non-blocking.
+Everything here happens once, before the loop runs, and either succeeds completely or refuses the
+start with one line that names the address; nothing stays bound after a refusal. Must not know which
+protocol a socket serves or what accepts from it. Listening sockets are non-blocking.
 
-A socket file of `serve` is made with mode 0700, for its owner alone. The drop-in makes it as the
-original does, 0777 without the umask's bits, because its clients may run as other users.
-Both replace a file that nobody listens on any more. Unlike the original, neither takes the file
-away from a server that still listens: that server would go on unseen, with its jobs.
+`serve` creates socket files with mode 0700, for the owner only. The drop-in uses 0777 minus the
+umask like the original, because its clients may run as other users.
+Both replace a file on which no server listens any longer. Unlike the original, neither takes the
+file from a server that still listens: that server would run on unreachable, with its jobs.
 """
 
 import contextlib
@@ -38,18 +38,18 @@ from jobyard.server.addresses import (
     parse_address,
 )
 
-# The original's; the kernel cuts it to net.core.somaxconn.
+# As in the original; the kernel limits it to net.core.somaxconn.
 BACKLOG: Final = 1024
 
-# A name with two addresses must get one port for both: the port that is free on the first may be
-# taken on the second, and then another is tried. Never seen to need a second try.
+# A name with two addresses needs one port for both: a port that is free on the first may be taken
+# on the second, and then another is tried. A second try has never been needed so far.
 FREE_PORT_TRIES: Final = 16
 
-# Enough for a server that is alive to take the probe into its backlog.
+# Long enough for a running server to accept the probe into its backlog.
 PROBE_TIMEOUT_S: Final = 1.0
 
 
-# A peer that vanished without a word is found within a minute, and its jobs are given back.
+# A peer that vanished is detected within a minute, and its jobs are given back.
 KEEPALIVE_AFTER_S: Final = 30
 KEEPALIVE_EVERY_S: Final = 10
 KEEPALIVE_TRIES: Final = 3
@@ -60,15 +60,15 @@ Place = tuple[socket.AddressFamily, str, int]
 
 
 class CannotListen(Exception):
-    """One line: which address, and why not."""
+    """One line with the address and the reason."""
 
 
 @final
-class Listener:
+class DoorListener:
     """One open door: its listening sockets, and its address with the real port."""
 
     def __init__(self, text: str, sockets: Sequence[socket.socket], path: str = "") -> None:
-        """`path` is the socket file that was made, if one was."""
+        """Hold `sockets`; `path` is the socket file that was created, if any."""
         self.text = text
         self.sockets = tuple(sockets)
         self._path = path
@@ -76,27 +76,27 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """The port, 0 where there is none."""
+        """The port, or 0 if there is none."""
         tail = self.text.rpartition(":")[2]
         return int(tail) if tail.isdigit() else 0
 
     def close(self) -> None:
-        """Stop listening. Take the socket file along unless another server has replaced it."""
+        """Stop listening. Remove the socket file unless another server has replaced it."""
         for sock in self.sockets:
             sock.close()
         if self._path:
-            # Privileges may be gone by now; a file that stays is replaced by the next start.
+            # Privileges may have been dropped; the next start replaces a leftover file.
             with contextlib.suppress(OSError):
                 if os.lstat(self._path).st_ino == self._inode:
                     Path(self._path).unlink()
 
 
-def open_doors(config: Config) -> dict[str, Listener]:
-    """Open every door that is not off, by name, then become `config.user`.
+def open_doors(config: Config) -> dict[str, DoorListener]:
+    """Open every door that is not off, then switch to `config.user`; return them by name.
 
-    Raises StartRefused with everything closed again.
+    Closes everything again before it raises StartRefused.
     """
-    doors: dict[str, Listener] = {}
+    doors: dict[str, DoorListener] = {}
     try:
         for door in DOORS:
             text: str = getattr(config, door.name)
@@ -114,13 +114,13 @@ def open_doors(config: Config) -> dict[str, Listener]:
     return doors
 
 
-def close_doors(doors: dict[str, Listener]) -> None:
+def close_doors(doors: dict[str, DoorListener]) -> None:
     """Close every listener."""
     for listener in doors.values():
         listener.close()
 
 
-def _open_door(config: Config, text: str) -> Listener:
+def _open_door(config: Config, text: str) -> DoorListener:
     if config.socket_fds:
         return adopt_listener(config.socket_fds)
     try:
@@ -130,23 +130,23 @@ def _open_door(config: Config, text: str) -> Listener:
     return open_listener(address, is_private=not config.drop_in)
 
 
-def open_listener(address: Address, *, is_private: bool = True) -> Listener:
+def open_listener(address: Address, *, is_private: bool = True) -> DoorListener:
     """Listen on an address, or raise CannotListen.
 
-    `is_private` makes a socket file that only its owner may use.
+    `is_private` creates a socket file that only its owner may use.
     """
     if isinstance(address, UnixAddress):
         sock = _listen_on_path(address, is_private=is_private)
-        return Listener(address.text, [sock], address.path)
+        return DoorListener(address.text, [sock], address.path)
     sockets = _listen_on_host(address)
     port = sockets[0].getsockname()[1]
-    return Listener(TcpAddress(address.host, port).text, sockets)
+    return DoorListener(TcpAddress(address.host, port).text, sockets)
 
 
-def adopt_listener(fds: Sequence[int]) -> Listener:
-    """Take over listening sockets that a service manager opened."""
+def adopt_listener(fds: Sequence[int]) -> DoorListener:
+    """Use listening sockets that a service manager opened."""
     sockets = [_adopt(fd) for fd in fds]
-    return Listener(_bound_text(sockets[0]), sockets)
+    return DoorListener(_bound_text(sockets[0]), sockets)
 
 
 def _adopt(fd: int) -> socket.socket:
@@ -158,7 +158,7 @@ def _adopt(fd: int) -> socket.socket:
         raise CannotListen(refusal) from error
     families = {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}
     if not is_listening or sock.type != socket.SOCK_STREAM or sock.family not in families:
-        sock.detach()  # not ours after all, so not ours to close
+        sock.detach()  # not ours to close
         raise CannotListen(refusal)
     os.set_inheritable(fd, False)  # noqa: FBT003 - the flag is all it takes
     sock.settimeout(0)
@@ -170,7 +170,7 @@ def _adopt(fd: int) -> socket.socket:
 def _bound_text(sock: socket.socket) -> str:
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
-        # An abstract name comes as bytes with a leading NUL; @ is how tools show it.
+        # An abstract name is bytes with a leading NUL, which tools show as @.
         path = name if isinstance(name, str) else "@" + name[1:].decode("ascii", "replace")
         return UnixAddress(path).text
     return TcpAddress(name[0], name[1]).text
@@ -188,7 +188,7 @@ def _listen_on_host(address: TcpAddress) -> list[socket.socket]:
 
 
 def _listen_on_places(address: TcpAddress, places: list[Place]) -> list[socket.socket]:
-    """One socket per place, all on one port; none when a port drawn from 0 was not free on all."""
+    """Return one socket per place, all on one port; none if port 0 gave one not free on all."""
     sockets: list[socket.socket] = []
     first_error: OSError | None = None
     port = address.port
@@ -197,7 +197,7 @@ def _listen_on_places(address: TcpAddress, places: list[Place]) -> list[socket.s
             sock = _listen_on(family, host, port, zone)
         except OSError as error:
             is_drawn = sockets and address.port == 0
-            # A machine without IPv6 may still have ::1 under localhost in its host table.
+            # A machine without IPv6 may still list ::1 for localhost in its hosts file.
             is_absent = error.errno in {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
             if is_absent and len(places) > 1:
                 first_error = first_error or error
@@ -215,7 +215,7 @@ def _listen_on_places(address: TcpAddress, places: list[Place]) -> list[socket.s
 
 
 def _listen_everywhere(address: TcpAddress) -> socket.socket:
-    # One IPv6 socket that takes IPv4 too: one port to reserve, one socket to accept from.
+    # One IPv6 socket that also accepts IPv4: one port to reserve, one socket to watch.
     try:
         return _listen_on(socket.AF_INET6, "::", address.port)
     except OSError as error:
@@ -239,17 +239,17 @@ def _resolve(address: TcpAddress) -> list[Place]:
     for family, _, _, _, name in found:
         zone = int(name[3]) if len(name) == 4 else 0
         places.add((family, str(name[0]), zone))
-    # IPv4 first: a free port is drawn where most clients will look for it.
+    # IPv4 first: a free port is chosen where most clients connect.
     return sorted(places)
 
 
 def _listen_on(family: socket.AddressFamily, host: str, port: int, zone: int = 0) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     with _closed_on_error(sock):
-        # Without it a restart would wait for the last connections of the one before.
+        # Without it a restart would have to wait for connections of the previous run.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            # Only the wildcard could take IPv4 as well, whatever the system's default is.
+            # Only the wildcard accepts IPv4 too, whatever the system's default is.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
         _set_stream_options(sock)
         sock.bind((host, port, 0, zone) if family == socket.AF_INET6 else (host, port))
@@ -259,7 +259,7 @@ def _listen_on(family: socket.AddressFamily, host: str, port: int, zone: int = 0
 
 
 def _set_stream_options(sock: socket.socket) -> None:
-    # Linux hands all of these on to every accepted connection, which saves the calls for each.
+    # On Linux accepted connections inherit all of these, which saves calls for each.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_AFTER_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
@@ -272,7 +272,7 @@ def _listen_on_path(address: UnixAddress, *, is_private: bool) -> socket.socket:
     _clear_path(address)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with _closed_on_error(sock):
-        # A chmod after the bind would leave a moment in which anybody may connect.
+        # A chmod after the bind would leave a moment in which any user could connect.
         umask = os.umask(0o077) if is_private else None
         try:
             sock.bind(address.path)
@@ -287,7 +287,7 @@ def _listen_on_path(address: UnixAddress, *, is_private: bool) -> socket.socket:
 
 
 def _clear_path(address: UnixAddress) -> None:
-    """Remove a socket file nobody listens on; refuse any other file."""
+    """Remove a stale socket file; refuse any other file."""
     try:
         mode = os.lstat(address.path).st_mode
     except FileNotFoundError:
@@ -295,11 +295,11 @@ def _clear_path(address: UnixAddress) -> None:
     except OSError as error:
         raise CannotListen(_why_not(address, error)) from error
     if not stat.S_ISSOCK(mode):
-        raise CannotListen(f"{address.text}: a file that is not a socket is in the way")
+        raise CannotListen(f"{address.text}: a file that is not a socket already exists there")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(PROBE_TIMEOUT_S)
         result = probe.connect_ex(address.path)
-    # EAGAIN is a full backlog: somebody is there. Anything but a refusal is not known to be stale.
+    # EAGAIN is a full backlog: a server is there. Only a refusal proves that the file is stale.
     if result not in {errno.ECONNREFUSED, errno.ENOENT}:
         raise CannotListen(f"{address.text} is in use: another server is listening there")
     try:
@@ -321,25 +321,25 @@ def _why_not(address: Address, error: OSError) -> str:
         if error.errno == errno.EADDRINUSE:
             return f"port {address.port} is in use: another server listens on {address.text}"
         if error.errno == errno.EACCES:
-            return f"port {address.port} may not be used: ports below 1024 need privileges"
+            return f"port {address.port} cannot be used: ports below 1024 need privileges"
         if error.errno == errno.EADDRNOTAVAIL:
             return f"cannot listen on {address.text}: not an address of this machine"
     return f"cannot listen on {address.text}: {os.strerror(error.errno or 0)}"
 
 
 def become_user(name: str) -> None:
-    """Give up root for good: become this user with its groups, or raise StartRefused."""
+    """Switch to this user and its groups permanently, or raise StartRefused."""
     try:
         entry = pwd.getpwnam(name)
     except KeyError as error:
-        raise StartRefused(f"there is no user {name!r}", DROP_IN_EXIT_NO_USER) from error
+        raise StartRefused(f"no such user: {name!r}", DROP_IN_EXIT_NO_USER) from error
     try:
-        # The groups first: afterwards nobody may set them. Root's own must not be kept.
+        # The groups first: later they cannot be set. Root's groups must not be kept.
         if os.geteuid() == 0:
             os.initgroups(name, entry.pw_gid)
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
     except OSError as error:
         raise StartRefused(
-            f"cannot become user {name!r}: {error.strerror}", DROP_IN_EXIT_USER
+            f"cannot switch to user {name!r}: {error.strerror}", DROP_IN_EXIT_USER
         ) from error

@@ -1,8 +1,8 @@
-"""What every turn of the loop begins and ends with, whichever loop it is.
+"""The start and the end of a turn, common to all loops.
 
-begin: timers that are due. Then the connections read and run. end: long work does a slice, sessions
-that others stirred go on, what was appended is committed, compaction does a slice. The loop then
-sleeps no longer than `end` says.
+begin: fire due timers. Then the connections read and run. end: run a slice of each task, resume
+woken sessions, run a slice of compaction, commit what was appended. The loop then sleeps at most
+until the time that `end` returns.
 """
 
 import gc
@@ -17,30 +17,30 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.session import Peer
-from jobyard.protocols.shared_limits import MEMORY_DEFAULT, Guard
+from jobyard.protocols.shared_limits import MEMORY_DEFAULT, SharedLimits
 from jobyard.server.edge import Edge
 
-# How often an idle compactor looks for a victim.
+# How often an idle compactor looks for a segment to compact.
 COMPACTION_LOOK_MS = 250
-# How often sessions that stir each other, or themselves, go on within one turn. The rest goes on in
-# the next, behind the connections that have something to read.
+# How many rounds of sessions that wake each other, or themselves, run within one turn. The rest
+# follows in the next turn, after connections with input.
 ROUNDS_MAX = 8
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Stirrable(Peer):
-    """A connection that has something to do outside its own reading."""
+class Wakeable(Peer):
+    """A connection that can be resumed without new input."""
 
-    def go_on(self, now_ms: i64) -> None:
-        """Run and send what has become possible."""
+    def proceed(self, now_ms: i64) -> None:
+        """Run what has become possible and send its output."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Commits:
-    """The committer as a turn sees it."""
+    """The interface of the committer to a turn."""
 
     def turn(self, now_ms: int) -> int:
-        """Commit what someone waits for; return when to be called again at the latest."""
+        """Commit what clients wait for; return when to call again at the latest."""
         raise NotImplementedError
 
 
@@ -53,30 +53,30 @@ class Turns:
         yard: Yard,
         commits: Commits | None,
         compactor: Compactor | None,
-        guard: Guard | None = None,
+        shared_limits: SharedLimits | None = None,
     ) -> None:
         self.yard = yard
         self.edge = Edge(yard)
-        self.guard: Guard = guard or Guard(MEMORY_DEFAULT)
+        self.shared_limits: SharedLimits = shared_limits or SharedLimits(MEMORY_DEFAULT)
         self._commits = commits
         self._compactor = compactor
         self._look_ms: i64 = 0
         self._is_compacting: bool = False
         self._second_ms: i64 = 0
         self.on_second: Callable[[], None] | None = None
-        self.stirred: list[Stirrable] = []
+        self.wake: list[Wakeable] = []
 
     def stop(self) -> None:
-        """Touch the disk no more: the journal is sealed. The loop itself may run on for a while."""
+        """Stop using the disk: the journal is sealed. The loop itself may still run for a while."""
         self._commits = None
         self._compactor = None
         self.on_second = None
 
     def begin(self, now_ms: i64) -> None:
-        """Fire what is due."""
+        """Fire due timers."""
         self._tick(now_ms)
-        # What time does is answered to nobody.
-        self.yard.journal.raised = 0
+        # No client waits for a reply to what timers change.
+        self.yard.journal.sync_requested = 0
         if now_ms >= self._second_ms:
             self._second_ms = now_ms + 1000
             if self.on_second is not None:
@@ -87,49 +87,49 @@ class Turns:
             tick(self.yard, now_ms)
         except Exception as error:
             if self.edge.survives(error, self.yard.errors.changes_before_ring, "a timer"):
-                # What rang stands among the timers no more; the others ring in the next turn.
+                # The failed timer was already removed; the others fire in the next turn.
                 return
             raise
 
     def end(self, now_ms: i64) -> i64:
-        """Finish the turn; return when the next must begin at the latest."""
+        """Finish the turn; return when the next one must begin at the latest."""
         tasks = self.yard.tasks
         self._work(now_ms)
         rounds: i64 = 0
-        while self.stirred and rounds < ROUNDS_MAX:
+        while self.wake and rounds < ROUNDS_MAX:
             rounds += 1
-            stirred = self.stirred
-            self.stirred = []
-            for one in stirred:
-                one.go_on(now_ms)
+            wake = self.wake
+            self.wake = []
+            for one in wake:
+                one.proceed(now_ms)
         next_ms = self.yard.next_timer_ms()
         commits = self._commits
         if commits is not None:
             if self._compact(now_ms):
                 next_ms = now_ms
             next_ms = min(next_ms, commits.turn(now_ms))
-            if self.yard.onlookers.look(self.yard.journal.history.next_durable):
+            if self.yard.watchers.look(self.yard.journal.history.next_durable):
                 next_ms = now_ms
-        # Answers that a commit let go may have let sessions go on.
-        return now_ms if self.stirred or tasks.count() > 0 else next_ms
+        # Replies released by the commit may have woken sessions.
+        return now_ms if self.wake or tasks.count() > 0 else next_ms
 
     def _work(self, now_ms: i64) -> None:
         tasks = self.yard.tasks
         is_long = tasks.count() > 0
         try:
-            tasks.go_on(now_ms)
+            tasks.proceed(now_ms)
         except Exception as error:
             task = tasks.running
-            # Only what reads can be left half done.
+            # Only a task that changes nothing can be abandoned half done.
             if task is None or not task.is_reading:
                 raise
             if self.edge.survives(error, self.yard.changes(), "a long command"):
-                tasks.give_up(Refused("the server failed to do this; its log tells more"), now_ms)
+                tasks.give_up(Refused("internal error; see the server log"), now_ms)
                 return
             raise
         if is_long:
-            # Long work frees as many objects as it makes, so the collector, which goes by the
-            # difference, would look at those of all its slices together.
+            # Tasks free as many objects as they allocate. The collector counts the difference, so
+            # without this it would examine the objects of many slices at once.
             gc.collect(0)
 
     def _compact(self, now_ms: i64) -> bool:

@@ -1,22 +1,21 @@
-"""Webhook deliveries on their way: who is next, what waits for another try, what was given up.
+"""Queues webhook deliveries, schedules retries and gives up after too many attempts.
 
-The loop calls `send`, which puts a delivery in line and returns; up to THREADS_MAX daemon threads,
-started when there is work, take deliveries out and POST them (outbound.py). Nothing here knows jobs
-or the journal: what a webhook is told was decided before, and how it ended is passed to
-`on_outcome`, in the thread that saw it end.
+The loop calls `send`, which queues a delivery and returns; up to THREADS_MAX daemon threads,
+started when there is work, take deliveries and POST them (outbound.py). Must not know jobs or the
+journal: the caller builds the body, and `on_outcome` gets the outcome, in the delivery thread.
 
-Every webhook has a lane of its own, lanes take turns, and no lane keeps more than LANE_THREADS_MAX
-threads busy: a dead or slow receiver delays its own deliveries and not the others'. Deliveries of
-one webhook usually go out in the order they came, but a try that failed lets others pass.
+Each webhook has its own queue, queues take turns, and none keeps more than HOOK_THREADS_MAX threads
+busy: a dead or slow receiver delays only its own deliveries. Deliveries of one webhook are usually
+sent in order, but others may overtake a failed one.
 
-A webhook whose tries keep failing is paused, for longer and longer: then one delivery is tried, and
-if it arrives all go on at once. The log tells of the first failure, of the pause, of its end, and
-in between once in a while.
+A webhook that keeps failing is paused, for longer each time: then one delivery is tried, and if it
+succeeds, all continue at once. The log reports the first failure, the pause and its end, and a
+reminder in between every REMIND_S seconds.
 
-The invariant: memory is bounded. At most `waiting_max` deliveries, LANE_WAITING_MAX of one webhook,
+The invariant: memory is bounded. At most `waiting_max` deliveries, HOOK_WAITING_MAX per webhook,
 and about WAITING_BYTES_MAX bytes of bodies wait; beyond that the oldest is dropped and counted, and
-a webhook is told of its own as failures. What waits is lost when the process ends: a webhook is a
-notice, and the job it speaks of is in the journal.
+a drop at the limit of one webhook is reported as its failure. Waiting deliveries are lost when the
+process ends: a webhook is only a notice, and the job itself is in the journal.
 """
 
 import hmac
@@ -33,28 +32,28 @@ from jobyard.server.log import Log
 from jobyard.server.outbound import Outbound, Undelivered
 
 TRIES_MAX: Final = 3
-# Before try number n + 1 passes n times this.
+# The wait before attempt n + 1 is n times this.
 RETRY_WAIT_S: Final = 1.0
-WAITING_MAX: Final = 10_000
-# Ten thousand bodies of the greatest size would be a hundred gigabytes.
+NOTICES_WAITING_MAX: Final = 10_000
+# Ten thousand bodies of the maximum size would be a hundred gigabytes.
 WAITING_BYTES_MAX: Final = 64 << 20
-# Of one webhook, so that one whose receiver is gone keeps out no other.
-LANE_WAITING_MAX: Final = 1000
-# After so many tries in a row that failed a webhook is paused, for twice as long each time.
+# Per webhook, so that one with a dead receiver does not displace the others.
+HOOK_WAITING_MAX: Final = 1000
+# A webhook is paused after this many failures in a row, for twice as long each time.
 PAUSE_AFTER: Final = 5
 PAUSE_S: Final = 5.0
 PAUSE_S_MAX: Final = 300.0
-# While it goes on failing, a line in the log so often.
+# Interval of log lines while a webhook keeps failing.
 REMIND_S: Final = 3600.0
 THREADS_MAX: Final = 4
-LANE_THREADS_MAX: Final = 2
+HOOK_THREADS_MAX: Final = 2
 
 OnOutcome = Callable[[str, bool, int], None]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class WebhookDelivery:
     """One notice for one webhook."""
 
     webhook_id: str
@@ -64,30 +63,30 @@ class Delivery:
     body: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        # It goes into a header as it is; the engine only lets known events in.
+        # Sent unescaped in a header; callers pass only known event names.
         assert self.event.isascii(), self.event
         assert self.event.isprintable(), self.event
 
 
-class Clock:
-    """Time as deliveries see it; a test puts its own in its place."""
+class DeliveryClock:
+    """The clock of deliveries; tests replace it."""
 
     def steady_s(self) -> float:
-        """Seconds that never jump."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def wait(self, changed: threading.Condition, timeout_s: float | None) -> None:
-        """Give up the lock until notified, or until so many seconds have passed."""
+        """Release the lock until notified or until `timeout_s` has passed."""
         changed.wait(timeout_s)
 
 
 @final
 class _Health:
-    """How the last tries of one webhook ended."""
+    """Recent failures of one webhook."""
 
     def __init__(self) -> None:
         # In a row.
@@ -97,23 +96,23 @@ class _Health:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it failed so often that it is tried once in a while."""
+        """Whether it failed so often that it is only tried from time to time."""
         return self.failed_count >= PAUSE_AFTER
 
     def pause_s(self) -> float:
-        """How long it rests after the last failure."""
+        """Return how long to pause after the last failure."""
         return min(PAUSE_S * (1 << min(self.failed_count - PAUSE_AFTER, 10)), PAUSE_S_MAX)
 
 
 @final
-class _Lane:
-    """What waits for one webhook, and how many threads serve it."""
+class _HookQueue:
+    """The deliveries waiting for one webhook, and how many threads serve it."""
 
     def __init__(self, webhook_id: str, health: _Health) -> None:
         self.webhook_id = webhook_id
         self.health = health
         self.ready: OrderedDict[int, _Pending] = OrderedDict()
-        # Ready, waiting for another try, or in flight.
+        # Ready, waiting for a retry, or in flight.
         self.all_count = 0
         self.in_flight_count = 0
         self.is_in_ring = False
@@ -122,18 +121,18 @@ class _Lane:
 
 @final
 class _Pending:
-    """A delivery with its past."""
+    """A delivery and the number of its attempts."""
 
-    def __init__(self, number: int, delivery: Delivery, lane: _Lane) -> None:
+    def __init__(self, number: int, delivery: WebhookDelivery, hook_queue: _HookQueue) -> None:
         self.number = number
         self.delivery = delivery
-        self.lane = lane
+        self.hook_queue = hook_queue
         self.tries_count = 0
 
 
 @final
-class Deliveries:
-    """Everything that is to be sent out; all methods may be called from any thread."""
+class WebhookDeliveries:
+    """All pending webhook deliveries; all methods may be called from any thread."""
 
     def __init__(
         self,
@@ -142,14 +141,14 @@ class Deliveries:
         outbound: Outbound,
         *,
         tries_max: int = TRIES_MAX,
-        waiting_max: int = WAITING_MAX,
+        waiting_max: int = NOTICES_WAITING_MAX,
         threads_max: int = THREADS_MAX,
-        clock: Clock | None = None,
+        clock: DeliveryClock | None = None,
     ) -> None:
-        """Start nothing yet: threads come with the first delivery.
+        """Create the queues; threads are started with the first delivery.
 
-        `on_outcome(webhook_id, ok, at_ms)` is called once per delivery that was tried to its end,
-        in a thread and without the lock; `at_ms` is wall time.
+        `on_outcome(webhook_id, ok, at_ms)` is called once per delivery that succeeded or was given
+        up, in a thread and without the lock; `at_ms` is wall time.
         """
         assert tries_max > 0, tries_max
         assert waiting_max > 0, waiting_max
@@ -160,22 +159,22 @@ class Deliveries:
         self._tries_max = tries_max
         self._waiting_max = waiting_max
         self._threads_max = threads_max
-        self._clock = Clock() if clock is None else clock
-        # Guards everything below. Held for a few steps at a time, never over a system call.
+        self._clock = DeliveryClock() if clock is None else clock
+        # Protects everything below. Held briefly, never during a system call.
         self._changed = threading.Condition()
         self._numbers_count = 0
-        # By number, oldest first: ready or waiting for another try, not in flight.
+        # By number, oldest first: ready or waiting for a retry, not in flight.
         self._waiting: OrderedDict[int, _Pending] = OrderedDict()
         self._waiting_bytes = 0
-        # (when, number) of what waits for another try. A number that no longer waits was dropped.
+        # (when, number) of waiting retries. A number not in `_waiting` was dropped.
         self._retries: list[tuple[float, int]] = []
-        self._lanes: dict[str, _Lane] = {}
-        # Of webhooks whose last try failed; kept while nothing waits for them, too.
+        self._hook_queues: dict[str, _HookQueue] = {}
+        # Of webhooks whose last attempt failed, even if nothing waits for them.
         self._healths: dict[str, _Health] = {}
-        # (when, webhook) of pauses that end. Some ended before, or have become longer.
+        # (when, webhook) of ends of pauses. May be outdated: ended early, or extended.
         self._resumes: list[tuple[float, str]] = []
-        # Lanes that have something ready and may use another thread, in turn.
-        self._ring: deque[_Lane] = deque()
+        # Webhook queues with ready deliveries that may use another thread, in turn.
+        self._ring: deque[_HookQueue] = deque()
         self._threads: set[threading.Thread] = set()
         self._idle_count = 0
         self._is_closed = False
@@ -184,25 +183,25 @@ class Deliveries:
 
     @property
     def waiting_count(self) -> int:
-        """How many are ready or wait for another try."""
+        """The number of deliveries that are ready or wait for a retry."""
         return len(self._waiting)
 
     # -- the loop's side -----------------------------------------------------------------------
 
-    def send(self, delivery: Delivery) -> None:
-        """Put a delivery in line and return at once; after `close` it is let fall."""
+    def send(self, delivery: WebhookDelivery) -> None:
+        """Queue a delivery and return immediately; after `close` it is dropped."""
         with self._changed:
             if self._is_closed:
                 return
-            lane = self._lane_of(delivery.webhook_id)
-            lane.all_count += 1
+            hook_queue = self._hook_queue_of(delivery.webhook_id)
+            hook_queue.all_count += 1
             self._numbers_count += 1
-            pending = _Pending(self._numbers_count, delivery, lane)
+            pending = _Pending(self._numbers_count, delivery, hook_queue)
             self._keep(pending)
             self._make_ready(pending)
-            is_too_many = len(lane.ready) > LANE_WAITING_MAX
+            is_too_many = len(hook_queue.ready) > HOOK_WAITING_MAX
             if is_too_many:
-                self._drop(next(iter(lane.ready.values())))
+                self._drop(next(iter(hook_queue.ready.values())))
                 self.dropped_count += 1
             is_news = self._drop_excess()
             is_short = self._needs_thread() and not self._start_thread()
@@ -211,7 +210,7 @@ class Deliveries:
             self._on_outcome(delivery.webhook_id, False, self._clock.wall_ms())  # noqa: FBT003
         if is_news:
             self._log.warning(
-                "too many webhook deliveries wait; the oldest are dropped",
+                "too many webhook deliveries are waiting; the oldest are dropped",
                 waiting=self.waiting_count,
                 dropped=self.dropped_count,
             )
@@ -219,23 +218,24 @@ class Deliveries:
             self._log.warn_repeated("webhook-thread", "cannot start a thread for webhooks")
 
     def forget(self, webhook_id: str) -> None:
-        """Let fall what waits for a webhook that was removed; its outcomes are not told."""
+        """Drop the deliveries of a removed webhook; their outcomes are not reported."""
         with self._changed:
             self._healths.pop(webhook_id, None)
-            lane = self._lanes.get(webhook_id)
-            if lane is None:
+            hook_queue = self._hook_queues.get(webhook_id)
+            if hook_queue is None:
                 return
-            lane.is_forgotten = True
-            for pending in [kept for kept in self._waiting.values() if kept.lane is lane]:
+            hook_queue.is_forgotten = True
+            for pending in [
+                kept for kept in self._waiting.values() if kept.hook_queue is hook_queue
+            ]:
                 self._drop(pending)
-            # One in flight ends with the old lane; a webhook of the same id starts a new one.
-            self._lanes.pop(webhook_id, None)
+            # A delivery in flight keeps the old queue; a new webhook with this id gets a new one.
+            self._hook_queues.pop(webhook_id, None)
 
     def close(self, timeout_s: float) -> bool:
-        """Take nothing more, let tries in flight end, and wait for them.
+        """Drop waiting deliveries, accept no new ones, and wait for attempts in flight.
 
-        Returns whether all threads have ended; if so, no outcome comes any more. What waits is
-        given up.
+        Returns whether all threads have ended; if so, no more outcomes are reported.
         """
         with self._changed:
             self._is_closed = True
@@ -245,7 +245,7 @@ class Deliveries:
             threads = list(self._threads)
             self._changed.notify_all()
         if given_up_count:
-            self._log.warning("webhook deliveries given up by the stop", count=given_up_count)
+            self._log.warning("webhook deliveries dropped by the stop", count=given_up_count)
         end_s = time.monotonic() + timeout_s
         for thread in threads:
             thread.join(max(0.0, end_s - time.monotonic()))
@@ -260,7 +260,7 @@ class Deliveries:
                 try:
                     is_done = self._try(pending.delivery)
                 finally:
-                    # Also when we are wrong and the thread dies: the lane must not stay blocked.
+                    # Even if the thread dies of a bug, the queue must not stay blocked.
                     is_end = self._settle(pending, is_done=is_done)
                 if is_end:
                     at_ms = self._clock.wall_ms()
@@ -270,7 +270,7 @@ class Deliveries:
                 self._threads.discard(threading.current_thread())
 
     def _take(self) -> _Pending | None:
-        """Wait for the next delivery; None means the end."""
+        """Wait for the next delivery; return None after `close`."""
         with self._changed:
             while not self._is_closed:
                 now_s = self._clock.steady_s()
@@ -286,11 +286,11 @@ class Deliveries:
             return None
 
     def _until_next(self, now_s: float) -> float | None:
-        """Return how long nothing is due for; None if nothing will be."""
+        """Return the time until the next retry or end of a pause; None if there is none."""
         dues = [queue[0][0] for queue in (self._retries, self._resumes) if queue]
         return min(dues) - now_s if dues else None
 
-    def _try(self, delivery: Delivery) -> bool:
+    def _try(self, delivery: WebhookDelivery) -> bool:
         error = ""
         try:
             self._outbound.post(
@@ -301,8 +301,8 @@ class Deliveries:
         self._tell(delivery, error)
         return not error
 
-    def _tell(self, delivery: Delivery, error: str) -> None:
-        """Note how a try ended, and log it where that is news."""
+    def _tell(self, delivery: WebhookDelivery, error: str) -> None:
+        """Record the result of an attempt, and log it if it is worth a line."""
         name = delivery.webhook_id
         with self._changed:
             health = self._healths.get(name)
@@ -319,11 +319,11 @@ class Deliveries:
                     health.told_s = now_s
         if not error:
             if was_paused:
-                self._log.info("a webhook is delivered again", webhook=name)
+                self._log.info("webhook deliveries succeed again", webhook=name)
         elif is_news and health is not None:
-            text = "a webhook could not be delivered"
+            text = "webhook delivery failed"
             if health.is_paused:
-                text = "a webhook is paused: it could not be delivered many times in a row"
+                text = "webhook paused after repeated delivery failures"
             self._log.warning(
                 text,
                 webhook=name,
@@ -333,22 +333,22 @@ class Deliveries:
             )
 
     def _settle(self, pending: _Pending, *, is_done: bool) -> bool:
-        """Free the lane, and put what failed back; return whether there is an outcome to tell."""
+        """Free the thread's slot and requeue a failure; return whether to report an outcome."""
         with self._changed:
-            lane = pending.lane
-            lane.in_flight_count -= 1
-            self._line_up(lane)
+            hook_queue = pending.hook_queue
+            hook_queue.in_flight_count -= 1
+            self._line_up(hook_queue)
             pending.tries_count += 1
             is_last = is_done or pending.tries_count >= self._tries_max
-            if is_last or lane.is_forgotten or self._is_closed:
-                self._leave(lane)
-                return is_last and not lane.is_forgotten
+            if is_last or hook_queue.is_forgotten or self._is_closed:
+                self._leave(hook_queue)
+                return is_last and not hook_queue.is_forgotten
             due_s = self._clock.steady_s() + RETRY_WAIT_S * pending.tries_count
             self._keep(pending)
-            # It is older than what came while it was tried, so it is the first to be dropped.
+            # Older than what arrived during the attempt, so it is the first to be dropped.
             self._waiting.move_to_end(pending.number, last=False)
             heappush(self._retries, (due_s, pending.number))
-            # Whoever is idle may have to wake up earlier than it thought.
+            # An idle thread may have to wake up earlier than planned.
             self._changed.notify()
             return False
 
@@ -357,27 +357,27 @@ class Deliveries:
         try:
             thread.start()
         except RuntimeError:
-            return False  # the system has no more threads; the next delivery asks again
+            return False  # the system is out of threads; the next delivery tries again
         self._threads.add(thread)
         return True
 
     def _needs_thread(self) -> bool:
         return len(self._waiting) > self._idle_count and len(self._threads) < self._threads_max
 
-    # -- lines; the lock is held ---------------------------------------------------------------
+    # -- queues; the lock is held --------------------------------------------------------------
 
-    def _lane_of(self, webhook_id: str) -> _Lane:
-        lane = self._lanes.get(webhook_id)
-        if lane is None:
+    def _hook_queue_of(self, webhook_id: str) -> _HookQueue:
+        hook_queue = self._hook_queues.get(webhook_id)
+        if hook_queue is None:
             health = self._healths.get(webhook_id) or _Health()
-            lane = self._lanes[webhook_id] = _Lane(webhook_id, health)
-        return lane
+            hook_queue = self._hook_queues[webhook_id] = _HookQueue(webhook_id, health)
+        return hook_queue
 
     def _worsen(self, webhook_id: str) -> _Health:
-        """Count a failed try, and pause the webhook if there were too many."""
-        lane = self._lanes.get(webhook_id)
-        health = lane.health if lane is not None else _Health()
-        if lane is not None:
+        """Count a failed attempt, and pause the webhook after too many."""
+        hook_queue = self._hook_queues.get(webhook_id)
+        health = hook_queue.health if hook_queue is not None else _Health()
+        if hook_queue is not None:
             self._healths[webhook_id] = health
         health.failed_count += 1
         if health.is_paused:
@@ -400,43 +400,47 @@ class Deliveries:
         self._waiting_bytes -= len(pending.delivery.body)
 
     def _make_ready(self, pending: _Pending) -> None:
-        pending.lane.ready[pending.number] = pending
-        self._line_up(pending.lane)
+        pending.hook_queue.ready[pending.number] = pending
+        self._line_up(pending.hook_queue)
 
-    def _line_up(self, lane: _Lane) -> None:
-        health = lane.health
-        threads_max = 1 if health.is_paused else LANE_THREADS_MAX
-        if not lane.ready or lane.is_in_ring or lane.in_flight_count >= threads_max:
+    def _line_up(self, hook_queue: _HookQueue) -> None:
+        health = hook_queue.health
+        threads_max = 1 if health.is_paused else HOOK_THREADS_MAX
+        if (
+            not hook_queue.ready
+            or hook_queue.is_in_ring
+            or hook_queue.in_flight_count >= threads_max
+        ):
             return
         if not health.is_paused or health.resume_s <= self._clock.steady_s():
-            lane.is_in_ring = True
-            self._ring.append(lane)
+            hook_queue.is_in_ring = True
+            self._ring.append(hook_queue)
 
     def _next(self) -> _Pending | None:
         while self._ring:
-            lane = self._ring.popleft()
-            lane.is_in_ring = False
-            if lane.ready and not self._must_rest(lane):
-                _, pending = lane.ready.popitem(last=False)
+            hook_queue = self._ring.popleft()
+            hook_queue.is_in_ring = False
+            if hook_queue.ready and not self._must_rest(hook_queue):
+                _, pending = hook_queue.ready.popitem(last=False)
                 self._unkeep(pending)
-                lane.in_flight_count += 1
-                self._line_up(lane)
+                hook_queue.in_flight_count += 1
+                self._line_up(hook_queue)
                 return pending
         return None
 
-    def _must_rest(self, lane: _Lane) -> bool:
-        """Tell whether a lane that stood in the ring was paused meanwhile."""
-        health = lane.health
+    def _must_rest(self, hook_queue: _HookQueue) -> bool:
+        """Return whether a queue in the ring has been paused in the meantime."""
+        health = hook_queue.health
         return health.is_paused and (
-            lane.in_flight_count > 0 or health.resume_s > self._clock.steady_s()
+            hook_queue.in_flight_count > 0 or health.resume_s > self._clock.steady_s()
         )
 
     def _ready_retries(self, now_s: float) -> None:
         while self._resumes and self._resumes[0][0] <= now_s:
             _, webhook_id = heappop(self._resumes)
-            lane = self._lanes.get(webhook_id)
-            if lane is not None:
-                self._line_up(lane)
+            hook_queue = self._hook_queues.get(webhook_id)
+            if hook_queue is not None:
+                self._line_up(hook_queue)
         while self._retries and self._retries[0][0] <= now_s:
             _, number = heappop(self._retries)
             pending = self._waiting.get(number)
@@ -444,14 +448,14 @@ class Deliveries:
                 self._make_ready(pending)
 
     def _drop_excess(self) -> bool:
-        """Drop the oldest until the rest fits; return whether that is news worth a line."""
+        """Drop the oldest until the rest fits; return whether to log that."""
         is_half_empty = (
             len(self._waiting) <= self._waiting_max // 2
             and self._waiting_bytes <= WAITING_BYTES_MAX // 2
         )
         was_overflowing = self._is_overflowing and not is_half_empty
         self._is_overflowing = was_overflowing
-        # The newest stays in any case, so that a body of any size has its chance.
+        # The newest always stays, so that a body of any size can be sent.
         while len(self._waiting) > 1 and (
             len(self._waiting) > self._waiting_max or self._waiting_bytes > WAITING_BYTES_MAX
         ):
@@ -462,17 +466,17 @@ class Deliveries:
 
     def _drop(self, pending: _Pending) -> None:
         self._unkeep(pending)
-        pending.lane.ready.pop(pending.number, None)
-        self._leave(pending.lane)
+        pending.hook_queue.ready.pop(pending.number, None)
+        self._leave(pending.hook_queue)
 
-    def _leave(self, lane: _Lane) -> None:
-        lane.all_count -= 1
-        if lane.all_count == 0 and self._lanes.get(lane.webhook_id) is lane:
-            del self._lanes[lane.webhook_id]
+    def _leave(self, hook_queue: _HookQueue) -> None:
+        hook_queue.all_count -= 1
+        if hook_queue.all_count == 0 and self._hook_queues.get(hook_queue.webhook_id) is hook_queue:
+            del self._hook_queues[hook_queue.webhook_id]
 
 
-def headers_of(delivery: Delivery, now_ms: int) -> dict[str, str]:
-    """The headers by which a receiver knows what it got and from whom."""
+def headers_of(delivery: WebhookDelivery, now_ms: int) -> dict[str, str]:
+    """Return the headers that identify and sign a delivery."""
     headers = {
         "Content-Type": "application/json",
         "User-Agent": f"jobyard/{__version__}",
@@ -480,7 +484,7 @@ def headers_of(delivery: Delivery, now_ms: int) -> dict[str, str]:
         "X-Webhook-Timestamp": str(now_ms),
     }
     if delivery.secret:
-        # A client may have sent half a surrogate pair; a strange secret is still a secret.
+        # A client may have sent a lone surrogate in its secret.
         key = delivery.secret.encode(errors="surrogatepass")
         headers["X-Webhook-Signature"] = hmac.digest(key, delivery.body, "sha256").hex()
     return headers

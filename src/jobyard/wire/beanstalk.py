@@ -1,6 +1,6 @@
-"""Numbers and names as the beanstalk protocol writes them, read by hand from the bytes.
+"""Numbers and names of the beanstalk protocol, parsed by hand from the bytes.
 
-`split` and `int()` cost 40 times as much as a loop over native ints, and `int()` also takes `+1`,
+`split` and `int()` cost 40 times as much as a loop over native ints, and `int()` also accepts `+1`,
 `1_0` and ` 1 `, which the protocol refuses.
 """
 
@@ -18,7 +18,7 @@ REFUSED: Final = -1
 _TUBE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+/;.$_()")
 _SPACES = b" \t\n\v\f\r"
 
-# A method in capitals with a target, anything with a version behind it, the header that comes next.
+# A method in capitals with a target, anything with a version after it, or the Host header.
 _HTTP: Final = re.compile(rb"[A-Z]+ (?:/|\*|https?:)|[!-~]+ [!-~]+ HTTP/[0-9]|(?i:host:)")
 
 
@@ -42,7 +42,7 @@ def parse_number(data: bytes, at: i64, end: i64, most: i64) -> tuple[i64, i64]:
 
 
 def parse_id(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
-    """Read an id of up to 64 bits. One that cannot have been issued reads as 0, as no job has."""
+    """Read an id of up to 64 bits. An id that was never issued is read as 0, which no job has."""
     value, after = parse_number(data, at, end, ID_MAX // 10 - 1)
     if value >= 0:
         return value, after
@@ -62,7 +62,7 @@ def parse_id(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
 def _u64(digits: bytes) -> int:
     """Return the value of a run of digits, or REFUSED past 64 bits."""
     digits = digits.lstrip(b"0")
-    # int() of a long run costs square time, and Python refuses one of thousands of digits.
+    # int() of many digits takes quadratic time, and Python refuses thousands of digits.
     value = int(digits or b"0") if len(digits) <= 20 else U64_MAX + 1
     return value if value <= U64_MAX else REFUSED
 
@@ -83,7 +83,7 @@ def parse_kick_bound(data: bytes) -> int:
 
 
 def tube_name_end(data: bytes) -> int:
-    """Return where the bytes that may stand in a name end."""
+    """Return where the bytes that are allowed in a name end."""
     for at, byte in enumerate(data):
         if byte not in _TUBE_BYTES:
             return at
@@ -91,23 +91,23 @@ def tube_name_end(data: bytes) -> int:
 
 
 def is_tube_name(name: bytes) -> bool:
-    """Tell whether the protocol allows this name."""
+    """Return whether the protocol allows this name."""
     if not 1 <= len(name) <= TUBE_NAME_SIZE_MAX or name[0] == 45:
         return False
     return _TUBE_BYTES.issuperset(name)
 
 
 def is_http(line: bytes) -> bool:
-    """Tell whether a line belongs to an HTTP request.
+    """Return whether a line belongs to an HTTP request.
 
-    A page on the web can make a browser send one to any port, with commands of this protocol in its
-    body: whoever reads such a line must not read on.
+    A web page can make a browser send one to any port, with commands of this protocol in its body:
+    after such a line the server must not read on.
     """
     return _HTTP.match(line) is not None
 
 
 def write_number(out: BytesWriter, number: i64) -> None:
-    """Append a natural number in decimal."""
+    """Append a non-negative number in decimal."""
     if number < 10:
         out.append(u8(48 + number))
         return

@@ -1,7 +1,7 @@
-"""Patterns as RESP servers read them: `*`, `?`, `[a-c]`, `[^a]` and a backslash before a letter.
+"""Patterns as in RESP servers: `*`, `?`, `[a-c]`, `[^a]`, and a backslash that escapes.
 
-Works in time that grows with pattern times text, whatever the stars: only the last one is tried
-again.
+The time is bounded by pattern size times text size, however many stars there are: only the last one
+is retried.
 """
 
 from mypy_extensions import i64
@@ -10,7 +10,7 @@ _STAR = 42
 
 
 def is_match(pattern: bytes, text: bytes) -> bool:
-    """Tell whether all of `text` is what the pattern says."""
+    """Return whether the pattern matches all of `text`."""
     at: i64 = 0
     done: i64 = 0
     star: i64 = -1
@@ -39,7 +39,7 @@ def is_match(pattern: bytes, text: bytes) -> bool:
 
 
 def _match_one(pattern: bytes, at: i64, size: i64, byte: i64) -> i64:
-    """Return where the pattern goes on behind what stands for one byte; -1 if it is another."""
+    """Return the position after the pattern element that matches this byte; -1 for no match."""
     first: i64 = pattern[at]
     if first == 63:
         return at + 1
@@ -66,7 +66,7 @@ def _match_class(pattern: bytes, at: i64, size: i64, byte: i64) -> i64:
         if min(low, high) <= byte <= max(low, high):
             is_in = True
         at += 1
-    # A class that nobody closed ends with the pattern.
+    # An unclosed class ends with the pattern.
     return min(at + 1, size) if is_in != is_not else -1
 
 

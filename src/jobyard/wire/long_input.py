@@ -1,4 +1,4 @@
-"""A message that comes in many pieces, put together as they come. No I/O."""
+"""A message that arrives in many pieces, joined as they arrive. No I/O."""
 
 from io import BytesIO
 from typing import final
@@ -12,8 +12,8 @@ __all__ = ["LongInput"]
 class LongInput:
     """The pieces of a message so far, in one block.
 
-    The block itself is given out in the end. Joining up to 64 MiB of pieces when the last one has
-    come would take 40 ms of one turn, and so would a copy of what a BytesWriter holds.
+    The block itself is returned in the end. Joining up to 64 MiB of pieces after the last one would
+    take 40 ms of one turn, and so would copying the content of a BytesWriter.
     """
 
     def __init__(self) -> None:
@@ -21,22 +21,22 @@ class LongInput:
         self._block: BytesIO | None = None
 
     def append(self, piece: bytes | memoryview) -> None:
-        """Add what came."""
+        """Add a piece."""
         if self._block is None:
             self._block = BytesIO()
         self._block.write(piece)
         self.size += len(piece)
 
     def take(self) -> bytes:
-        """Return all that came, and begin anew."""
+        """Return everything received, and start over."""
         block = self._block
         if block is None:
             return b""
         self.clear()
-        # A BytesIO hands out its own bytes where nobody else has seen them.
+        # A BytesIO returns its own buffer without a copy if there is no other reference to it.
         return block.getvalue()
 
     def clear(self) -> None:
-        """Let go of all that came."""
+        """Drop everything received."""
         self.size = 0
         self._block = None

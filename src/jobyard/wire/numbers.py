@@ -1,10 +1,10 @@
-"""Numbers as clients send them, of any size, made into numbers of 64 bits. The one place for it.
+"""Numbers that clients send, of any size, converted to 64 bits. The one place for it.
 
-Everything behind a door counts in 64 bits. A whole number beyond them cannot be compared with one
-of these, nor be assigned to one: compiled, either raises. So a number is brought within 64 bits
-where it is read, and only then held against the bounds of its field. What is too large or too small
-becomes the largest or the smallest number there is, which no field allows, so that it is refused
-in the words of its protocol like any other number out of bounds.
+The code behind a door counts in 64 bits. A whole number beyond them cannot be compared with an i64
+or assigned to one: compiled code raises on either. So a number is clamped to 64 bits where it is
+read, and only then checked against the bounds of its field. A number that is too large or too small
+becomes the largest or the smallest i64, which no field allows, so that it is refused with the error
+of its protocol, like any other number out of bounds.
 """
 
 from math import isfinite
@@ -20,14 +20,14 @@ NOT_WHOLE: Final = 3
 
 LEAST: Final = -(1 << 63)
 MOST: Final = (1 << 63) - 1
-# Floats hold the span exactly, but not the number before it.
+# Floats hold this number exactly, but not the one before it.
 _SPAN: Final = 9223372036854775808.0
-# More digits than any number of 64 bits has. Thousands of them would take long, and raise.
+# More digits than any 64-bit number has. Parsing thousands of them would take long, and raise.
 _DIGITS_MAX: Final = 20
 
 
 def flaw_of(value: object) -> int:
-    """Tell what keeps a decoded value from being a whole number, if anything does."""
+    """Return why a decoded value is not a whole number, or FINE."""
     if isinstance(value, bool):
         return NO_NUMBER
     if isinstance(value, float):
@@ -38,9 +38,9 @@ def flaw_of(value: object) -> int:
 
 
 def nearest(value: object) -> i64:
-    """Return the whole part of a number, or the end of the 64 bits that is nearest to it.
+    """Return the whole part of a number, clamped to 64 bits.
 
-    NaN is 0, as is what is no number at all: ask `flaw_of` first.
+    NaN and values that are not numbers become 0: call `flaw_of` first.
     """
     if isinstance(value, float):
         return _nearest_to_float(value)
@@ -60,7 +60,7 @@ def _nearest_to_float(value: float) -> i64:
 
 
 def whole_or(number: float, otherwise: i64) -> i64:
-    """Return a float that is a whole number within 64 bits; else `otherwise`."""
+    """Return a float that is a whole number within 64 bits; otherwise `otherwise`."""
     # Compared first: NaN and infinity have no integer.
     if not -_SPAN <= number < _SPAN:
         return otherwise

@@ -1,13 +1,13 @@
-"""What a body becomes for a client of another family than the one that put it.
+"""Converts a body for a client of another family than the one that put it.
 
-A body is stored once, as it came, and goes back byte for byte to its own family; these run only
-when a job crosses over. Nothing here raises, whatever the bytes: what cannot be read as what it
-claims to be is shown as text, or as {"$base64": ...} where it is no text either.
+A body is stored once, as it was sent, and goes back byte for byte to its own family; these
+functions run only when a job crosses families. Nothing here raises, whatever the bytes: a body that
+cannot be decoded is shown as text, or as {"$base64": ...} if it is not UTF-8 either.
 
     raw      JSON if it parses, else UTF-8 text, else {"$base64"}
     msgpack  bin and ext are {"$base64"}, undefined is left out, keys are printed, NaN is null
-    json     itself; as MessagePack, integers beyond 32 bits are float64
-    gzip     what is in it, as raw; a text where it cannot be opened, or holds more than 1 MiB
+    json     unchanged; as MessagePack, integers beyond 32 bits are float64
+    gzip     its content, as raw; text if it cannot be unpacked, or holds more than 1 MiB
 """
 
 import json
@@ -23,7 +23,7 @@ from mypy_extensions import i64, u8
 from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
 from jobyard.wire.json.read import is_json
 from jobyard.wire.msgpack.forms import (
-    DEPTH_MAX,
+    DECODED_DEPTH_MAX,
     KIND_ARRAY,
     KIND_BIN,
     KIND_BOOL,
@@ -49,17 +49,17 @@ from jobyard.wire.msgpack.forms import (
 from jobyard.wire.msgpack.write import Raw, encode
 from jobyard.wire.numbers import LEAST, MOST
 
-# Up to here every whole number is a float64 of its own.
+# Up to here every whole number has its own float64.
 _EXACT_MAX: Final = 1 << 53
 _GZIP_MARK: Final = b"gz:"
-# A few bytes may hold gigabytes; clients of glide-mq open no more than this either.
+# A few bytes may unpack to gigabytes; glide-mq clients unpack no more than this either.
 _GZIP_MAX: Final = 1 << 20
-# For zlib: a gzip with its head, of any window.
+# For zlib: a gzip with its header, of any window size.
 _GZIP_BITS: Final = 31
 
 
 def codec_of(data: bytes) -> u8:
-    """Return how data are written that came as text or bytes at a door that does not say."""
+    """Return the codec of data sent as text or bytes through a door that does not declare one."""
     if is_json(data):
         return JSON
     return GZIP if data.startswith(_GZIP_MARK) else RAW
@@ -82,7 +82,7 @@ def to_json(codec: i64, body: bytes) -> bytes:
 
 
 def to_raw(codec: i64, body: bytes) -> bytes:
-    """Return a body as a client gets it that knows only bytes."""
+    """Return a body for a client that knows only bytes."""
     if codec != MSGPACK:
         return _unzipped(body) if codec == GZIP else body
     end: i64 = len(body)
@@ -105,7 +105,7 @@ def to_msgpack(codec: i64, body: bytes) -> bytes:
 
 
 def _unzipped(body: bytes) -> bytes:
-    """Return what a gzip holds, or the body where that is not to be had."""
+    """Return the content of a gzip, or the body itself if it cannot be unpacked."""
     try:
         zipped = b64decode(body[len(_GZIP_MARK) :], validate=True)
         unzip = zlib.decompressobj(_GZIP_BITS)
@@ -126,7 +126,7 @@ def _base64_json(content: bytes) -> bytes:
     return b'{"$base64":"' + b64encode(content) + b'"}'
 
 
-# --- JSON that is read
+# --- reading JSON
 
 
 def _parse_int(digits: str) -> int | float:
@@ -135,15 +135,15 @@ def _parse_int(digits: str) -> int | float:
 
 
 def parse_finite(text: str) -> float:
-    """Return a number as a float; ValueError if none is as large."""
+    """Return a number as a float; raise ValueError if it is too large."""
     number = float(text)
     if not isfinite(number):
-        raise ValueError(f"no number is as large as {text[:20]}")
+        raise ValueError(f"number too large: {text[:20]}")
     return number
 
 
 def parse_exact(digits: str) -> object:
-    """Return a whole number that stays what it is when it is written as MessagePack."""
+    """Return a whole number in a form that MessagePack writes exactly."""
     if len(digits) <= 11:
         return int(digits)
     if len(digits) > 20:
@@ -174,10 +174,10 @@ def parse_json(body: bytes) -> object:
 
 
 def parse_request(body: bytes) -> object:
-    """Return the value of a JSON text that asks for something, or NO_JSON; for `encode` alone.
+    """Return the value of a JSON request, or NO_JSON; for `encode` alone.
 
-    Numbers must come out as they came: what no double can hold is no JSON here, and whole numbers
-    that no double is, up to 64 bits, are MessagePack already.
+    Numbers must not change: one that is too large for a double counts as invalid JSON, and whole
+    numbers up to 64 bits that no double can hold are returned as encoded MessagePack.
     """
     return _decoded(body, _STRICT_JSON)
 
@@ -193,13 +193,13 @@ def _decoded(body: bytes, decoder: json.JSONDecoder) -> object:
 
 
 def _is_shallow(body: bytes) -> bool:
-    """Tell whether no bracket of a JSON text stands deeper than DEPTH_MAX.
+    """Return whether no bracket of a JSON text is nested deeper than DECODED_DEPTH_MAX.
 
-    Asked before the parser, which recurses. Up to the first mistake in a text both see the same
-    strings, and the parser stops there.
+    Checked before parsing, because the parser recurses. Up to the first error in a text both see
+    the same strings, and the parser stops there.
     """
-    if body.count(b"[") + body.count(b"{") <= DEPTH_MAX:
-        # Wherever they stand. Of long texts most are one string, and need not be walked through.
+    if body.count(b"[") + body.count(b"{") <= DECODED_DEPTH_MAX:
+        # Wherever they are. Most long texts are one string and need no scan.
         return True
     depth: i64 = 0
     is_string = False
@@ -214,14 +214,14 @@ def _is_shallow(body: bytes) -> bool:
             at += 1 if byte == 0x5C else 0
         elif byte in (0x5B, 0x7B):
             depth += 1
-            if depth > DEPTH_MAX:
+            if depth > DECODED_DEPTH_MAX:
                 return False
         elif byte in (0x5D, 0x7D):
             depth -= 1
     return True
 
 
-# --- JSON that is written
+# --- writing JSON
 
 
 def _msgpack_to_json(body: bytes) -> bytes:
@@ -238,7 +238,7 @@ def _msgpack_to_json(body: bytes) -> bytes:
 
 @final
 class _Printer:
-    """Prints a value that `skip` has found whole, without making objects of its parts.
+    """Prints a value that `skip` has checked, without making objects of its parts.
 
     A megabyte of empty maps is two of JSON, but would be seventy of Python objects.
     """
@@ -251,7 +251,7 @@ class _Printer:
     def value(self, depth: i64) -> None:
         kind = kind_of(self.data, self.at)
         if kind in (KIND_MAP, KIND_ARRAY):
-            if depth == DEPTH_MAX:
+            if depth == DECODED_DEPTH_MAX:
                 raise Malformed("nested too deep")
             if kind == KIND_MAP:
                 self.map(depth + 1)
@@ -310,7 +310,7 @@ class _Printer:
         self.out.append(0x7D)
 
     def key(self, start: i64) -> bytes:
-        """Return the key that ends where the reading stands."""
+        """Return the key that ends at the current position."""
         if kind_of(self.data, start) == KIND_TEXT:
             return self.scalar(start, KIND_TEXT)
         text = key_text(decode(self.data, start, self.at))

@@ -1,6 +1,6 @@
 """Servers for the clients that people already use: Jobyard in both modes, and the original.
 
-The original takes the same tests to prove that the tests ask for nothing it would not do.
+The same tests run against the original, to prove that they use nothing it does not support.
 """
 
 from collections.abc import Iterator

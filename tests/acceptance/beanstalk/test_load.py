@@ -59,7 +59,7 @@ def test_a_body_too_big_costs_no_memory(stage: SocketStage) -> None:
 def test_commands_behind_a_waiting_reserve_do_not_pile_up(
     stage: SocketStage, host_and_port: tuple[str, int]
 ) -> None:
-    """A peer that waits and goes on sending is stopped by the flow of TCP, not by our memory."""
+    """TCP flow control stops a peer that waits and keeps sending, not our memory."""
     sock = socket.create_connection(host_and_port)
     sock.sendall(b"reserve\r\n")
     before = rss_bytes(stage.server.process.pid)
@@ -72,7 +72,7 @@ def test_commands_behind_a_waiting_reserve_do_not_pile_up(
     assert rss_bytes(stage.server.process.pid) - before < 16 * MIB
     other = stage.connect()
     assert other.ask(b"list-tube-used") == b"USING default\r\n"
-    # Its farewell would wait behind what nobody reads; a reset does not.
+    # Its FIN would wait behind unread data; a reset does not.
     SocketPeer(sock).reset()
     await_stat(other, "current-connections", "1")
     other.close()

@@ -1,7 +1,7 @@
 """pystalkd, through its whole public API, against Jobyard and against the original.
 
-It reads with one recv and takes any read that ends in CRLF for a whole answer: every answer must
-leave the server in one piece.
+It reads with one recv and treats any read that ends in CRLF as a whole answer: every answer must
+be sent in one piece.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ Address = tuple[str, int]
 
 
 def open_connection(address: Address) -> Connection:
-    # Without PyYAML it hands out the text; asked not to parse, it does so with PyYAML too.
+    # Without PyYAML it returns the text; with parsing off, it does so with PyYAML too.
     return Connection(address[0], address[1], parse_yaml=False, connect_timeout=REPLY_S)
 
 

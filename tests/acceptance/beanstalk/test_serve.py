@@ -23,7 +23,7 @@ from tests.support.servers import (
 )
 from tests.support.sockets import await_stat, connect
 
-# What is promised to whoever stops the server.
+# The guarantee for stopping the server.
 STOP_S: Final = 10.0
 
 
@@ -178,7 +178,7 @@ def test_sigterm_ends_with_0_whoever_is_connected(flags: list[str], tmp_path: Pa
         server.process.signal(signal.SIGTERM)
         assert server.process.wait() == 0
         assert idle.await_end() == b""
-        # What is said to one who waits is free; a job it must not be.
+        # A waiting client may get any answer, but not a job.
         assert not waiting.await_end().startswith(b"RESERVED")
         assert writing.await_end() == b""
         for peer in (idle, waiting, writing):

@@ -1,6 +1,6 @@
 """One server for the run and a queue for each test.
 
-State is kept apart by queue names, ids and cron names that no other test uses, so that one
+Tests use queue names, ids and cron names that no other test uses, so that one
 server serves them all; one that a test has brought down is replaced for the next.
 """
 
@@ -44,7 +44,7 @@ def address(request: pytest.FixtureRequest) -> tuple[str, int]:
 
 @pytest.fixture(autouse=True)
 def alive(shared: Yard) -> Iterator[None]:
-    """No test may bring the server down; the one that did is named with what the server said."""
+    """Check that no test brings the server down; report the one that did, with the server's log."""
     yield
     if shared.has_ended:
         said = shared.process.errors()
@@ -68,6 +68,6 @@ def other(address: tuple[str, int]) -> Iterator[Client]:
 
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
-    """The name of a queue nobody else uses, good as the start of an id too."""
+    """Return the name of a queue no other test uses, also usable as the start of an id."""
     plain = re.sub("[^a-z]+", "-", str(request.node.name).removeprefix("test_"))
     return f"q{next(_numbers)}-{_run}-{plain}"[:80].rstrip("-")

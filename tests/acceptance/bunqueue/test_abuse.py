@@ -1,4 +1,4 @@
-"""What bad clients cost: bounded memory, and nothing for the others."""
+"""The cost of misbehaving clients: bounded memory, and nothing for the others."""
 
 import struct
 from collections.abc import Iterator

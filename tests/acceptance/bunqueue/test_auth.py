@@ -11,7 +11,7 @@ pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="needs servers with setti
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Yard]:
-    """A server that knows two tokens."""
+    """A server with two tokens."""
     with running("--memory", env={"AUTH_TOKENS": "alpha,beta-2"}) as yard:
         yield yard
 

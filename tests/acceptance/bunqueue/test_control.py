@@ -1,4 +1,4 @@
-"""What can be done to jobs and queues from outside."""
+"""Commands that change jobs and queues from outside."""
 
 import time
 

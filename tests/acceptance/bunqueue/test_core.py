@@ -1,4 +1,4 @@
-"""PUSH, PUSHB, PULL, PULLB, ACK, ACKB and FAIL: what is asked for is what happens."""
+"""PUSH, PUSHB, PULL, PULLB, ACK, ACKB and FAIL: their options take effect."""
 
 import re
 import time

@@ -233,7 +233,7 @@ def test_an_expression_with_seconds_fires_every_second(client: Client, queue: st
     starts = [client.pull(queue)["createdAt"] for _ in range(3)]
     client.ok("CronDelete", name=queue)
     for earlier, later in itertools.pairwise(starts):
-        # Each in a second of its own, however late somebody looked.
+        # Each in a different second, however late it was checked.
         assert later // 1000 > earlier // 1000
 
 

@@ -12,7 +12,7 @@ def owner(client: Client, queue: str, key: str) -> str | None:
 
 
 def pass_time(client: Client, queue: str, ms: int) -> None:
-    """Let real time go by in a poll of a queue where nothing is."""
+    """Let real time pass by polling an empty queue."""
     assert client.ok("PULL", queue=f"{queue}-none", timeout=ms)["job"] is None
 
 

@@ -1,4 +1,4 @@
-"""The dead-letter queue: what enters, what is told about it, and the ways out."""
+"""The dead-letter queue: what enters, what is reported about it, and the ways out."""
 
 import time
 

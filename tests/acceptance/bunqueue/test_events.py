@@ -1,4 +1,4 @@
-"""Events on subscribed connections: which come, in what order, with what inside."""
+"""Events on subscribed connections: which are sent, in what order, with what fields."""
 
 import time
 

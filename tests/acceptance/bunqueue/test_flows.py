@@ -1,4 +1,4 @@
-"""Dependencies and flows: who waits for whom, and what a child's end does to its parent."""
+"""Dependencies and flows: which job waits for which, and what a child's end does to its parent."""
 
 from collections.abc import Callable
 

@@ -13,7 +13,7 @@ SWEEP = "it looks for expired locks every five seconds only"
 
 
 def pass_time(client: Client, queue: str, ms: int) -> None:
-    """Let real time go by in a poll of a queue where nothing is."""
+    """Let real time pass by polling an empty queue."""
     assert client.ok("PULL", queue=f"{queue}-none", timeout=ms)["job"] is None
 
 

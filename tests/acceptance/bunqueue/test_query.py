@@ -1,4 +1,4 @@
-"""What can be asked about jobs and queues."""
+"""Queries about jobs and queues."""
 
 import pytest
 

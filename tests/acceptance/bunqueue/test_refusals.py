@@ -1,4 +1,4 @@
-"""What is refused, with which words; and that no wrong type harms the server."""
+"""Refused commands and their messages; and that no wrong type harms the server."""
 
 import itertools
 import math

@@ -1,7 +1,7 @@
-"""What outlives the process: everything that was answered, after SIGKILL and after SIGTERM.
+"""What survives the process: everything that was answered, after SIGKILL and after SIGTERM.
 
-One server is filled with everything, ended and started again; each test then looks at one
-thing, so it sees what the end left.
+One server is filled with everything, ended and started again; each test then checks one
+thing that must have survived.
 """
 
 import signal
@@ -148,7 +148,7 @@ SAME = ["first", "third", "delayed", "custom", "unique", "windowed", "done", "re
 def test_a_job_is_what_it_was(world: World, name: str) -> None:
     before, after = world.jobs[name], world.client.job(world.job_id(name))
     for job in (before, after):
-        job.pop("lastHeartbeat", None)  # of no use to a process that knows no worker
+        job.pop("lastHeartbeat", None)  # useless to a process without that worker
     assert after == before
 
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="it posts to no private a
 
 
 def wait_for(client: Client, receiver: Receiver, count: int) -> None:
-    """Wait until so many posts have come; the server is asked meanwhile, and must answer."""
+    """Wait until this many posts have come; the server must answer meanwhile."""
     deadline = time.monotonic() + PATIENCE_S
     while len(receiver.requests) < count:
         assert time.monotonic() < deadline, receiver.requests
@@ -24,7 +24,7 @@ def wait_for(client: Client, receiver: Receiver, count: int) -> None:
 
 
 def wait_for_counts(client: Client, successes: int, failures: int) -> None:
-    """Wait until the server knows what became of its posts."""
+    """Wait until the server has the outcomes of its posts."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         [row] = client.ok("ListWebhooks")["data"]["webhooks"]

@@ -1,4 +1,4 @@
-"""The sixteen pairs of family and door, and what one job is called and looks like at each door."""
+"""The sixteen pairs of family and door, and the name and form of one job at each door."""
 
 from typing import Any, Final
 
@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.doors import LETTERS, FourDoors, number_of
 
-# Families whose jobs count attempts and stay with their result.
+# Families whose jobs count attempts and are kept with their result.
 COUNTING: Final = "NG"
-# Families whose jobs are tried for ever and are gone when they are finished.
+# Families whose jobs are retried for ever and removed when they are finished.
 PLAIN: Final = "BT"
 
 READY: Final = {"B": "ready", "N": "waiting", "G": "waiting", "T": "shown"}
@@ -60,5 +60,5 @@ class OneJob:
         return door.give_up(self.queue, self.ids[letter])
 
     def wake(self) -> None:
-        """Let the job not wait for the end of its delay."""
+        """Promote the job before the end of its delay."""
         assert self.doors.b.ask(f"kick-job {self.ids['B']}") == b"KICKED"

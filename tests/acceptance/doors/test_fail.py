@@ -14,7 +14,7 @@ from tests.acceptance.doors.pairs import (
 from tests.support.doors import FourDoors, now
 
 HOUR_MS = 3_600_000
-# What a door answers to who failed a job that comes back, and one that does not.
+# The answer to a worker that failed a job that is retried, and one that is not.
 BACK = {"B": b"RELEASED", "N": {"ok": True}, "G": b"retrying"}
 LAST = {"B": b"BURIED", "N": {"ok": True}, "G": b"failed"}
 
@@ -94,7 +94,7 @@ def test_failed_a_counting_job_waits_as_it_was_put_to(
     job = OneJob(doors, queue, family, attempts=3, backoff_ms=HOUR_MS)
     worker = doors.door(door)
     taken = worker.must_take(queue)
-    # The library works a backoff out itself and tells it, with every failure of its own jobs.
+    # The library computes the backoff and sends it with every failure of its own jobs.
     told = HOUR_MS if (family, door) == ("G", "G") else None
     assert_failed(door, worker.fail(taken, delay_ms=told))
     assert (job.seen("N")["attempts"], job.seen("G")["attemptsMade"]) == (1, "1")

@@ -1,4 +1,4 @@
-"""A job of every family finished at every door, and by nobody else than who took it."""
+"""A job of every family finished at every door, and only by the client that took it."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from tests.acceptance.doors.pairs import COUNTING, DONE, GONE, LEASED, PLAIN, On
 from tests.support.doors import LETTERS, FourDoors, Taken
 
 RESULT = {"sent": [1, None]}
-# What a door answers to who finished a job.
+# The answer to a worker that finished a job.
 GRANTED = {"B": b"DELETED", "N": {"ok": True}, "G": 1}
 
 
@@ -35,7 +35,7 @@ def test_finished_a_counting_job_is_done_with_its_result(
     worker = doors.door(door)
     assert_finished(door, worker.finish(worker.must_take(queue), RESULT))
     assert job.states() == DONE
-    # Who finishes at a door without results leaves null.
+    # Finishing at a door without results stores null.
     value = RESULT if door in COUNTING else None
     text = '{"sent":[1,null]}' if door in COUNTING else "null"
     assert doors.n.result(job.ids["N"]) == value
@@ -99,5 +99,5 @@ def assert_refused(door: str, answer: object) -> None:
     elif door == "B":
         assert answer == b"NOT_FOUND"
     else:
-        # Such a worker is never told so: what comes too late is answered as what came in time.
+        # Such a worker never learns it: a late end gets the same answer as one in time.
         assert answer in (b"failed", 1)

@@ -5,9 +5,9 @@ import pytest
 from tests.acceptance.doors.pairs import COUNTING, DEAD, GONE, READY, OneJob, pairs
 from tests.support.doors import LETTERS, FourDoors
 
-# What a door answers to who gave a job up.
+# The answer to a worker that gave a job up.
 GRANTED = {"B": b"BURIED", "N": {"ok": True}, "G": b"revoked"}
-# What it is said to have died of, where its family keeps that.
+# The reason of its death, where its family keeps that.
 REASONS = {"B": "buried", "N": "Job discarded", "G": "revoked", "T": "buried"}
 
 

@@ -1,4 +1,4 @@
-"""What every door shows of a job of every family to who only looks."""
+"""What every door shows of a job of every family to a client that only reads."""
 
 from collections.abc import Callable
 from typing import Any
@@ -301,7 +301,7 @@ def test_deliveries_are_leases_of_all_doors(
             job.wake()
     assert job.seen("B")["reserves"] == "3"
     assert doors.t.must_take(queue).shown["deliveries"] == 4
-    # Runs that failed; giving back is none to a family that does not count.
+    # Failed runs; a release does not count in a family without attempts.
     failed = 3 if family in COUNTING else int(door in "NG")
     assert job.seen("N")["attempts"] == failed
     assert job.seen("G")["attemptsMade"] == str(failed)

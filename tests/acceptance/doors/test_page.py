@@ -1,4 +1,4 @@
-"""The example of docs/one-job-any-door.md, typed as it stands there, on a new server."""
+"""The example of docs/one-job-any-door.md, run as written there, on a new server."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def steps() -> list[tuple[str, list[str]]]:
 
 
 def assert_promised(said: str, promised: list[str]) -> None:
-    """See that lines come in their order, whatever stands for the dots in them."""
+    """Check that lines come in order, with dots standing for anything."""
     at = 0
     for line in promised:
         pattern = ".*?".join(re.escape(part) for part in line.split("..."))

@@ -1,4 +1,4 @@
-"""One queue with jobs of all families in all states: what the doors count agrees, also after -9."""
+"""One queue with jobs of all families in all states: all doors agree, also after a kill."""
 
 import contextlib
 import signal
@@ -12,7 +12,7 @@ def fill(four: FourDoors, queue: str) -> dict[str, int]:
     four.t.make(queue)
     for letter in LETTERS:
         door = four.door(letter)
-        # Dead, at the hands of the door itself; topics have no dead letters here.
+        # Dead by the door itself; topics have no dead letters here.
         door.put(queue, f"dead {letter}", attempts=1)
         taken = four.b.must_take(queue, 0)
         assert four.b.give_up(queue, taken.id) == b"BURIED"
@@ -38,7 +38,7 @@ def fill(four: FourDoors, queue: str) -> dict[str, int]:
 
 
 def check(four: FourDoors, queue: str, counts: dict[str, int]) -> None:
-    """Hold what every door says against what there is."""
+    """Compare the counts of every door with what exists."""
     ready, leased, delayed = counts["ready"], counts["leased"], counts["delayed"]
     tube = four.b.counts(queue)
     assert int(tube["current-jobs-ready"]) == ready
@@ -55,7 +55,7 @@ def check(four: FourDoors, queue: str, counts: dict[str, int]) -> None:
     total = sum(counts.values())
     assert four.n.client.ok("Count", queue=queue) == {"count": total}
     client, key = four.g.client, four.g.key
-    # One is staged and one on the stack; the rest is in the stream, and so is what runs.
+    # One is staged and one in the LIFO list; the rest is in the stream, including running jobs.
     assert client.xlen(key(queue, "stream")) == ready - 2 + leased
     assert client.xpending(key(queue, "stream"), "workers")["pending"] == leased
     assert client.zcard(key(queue, "scheduled")) == delayed + 1
@@ -69,7 +69,7 @@ def check(four: FourDoors, queue: str, counts: dict[str, int]) -> None:
 
 
 def listed(four: FourDoors, queue: str) -> list[tuple[str, str]]:
-    """Return data and state of all jobs, as bunqueue tells them."""
+    """Return data and state of all jobs, as bunqueue shows them."""
     jobs = four.n.client.ok("GetJobs", queue=queue)["jobs"]
     return [(job["data"], four.n.client.state(job["id"])) for job in jobs]
 

@@ -1,4 +1,4 @@
-"""History tells of a job that crossed doors by which it came, ran and ended."""
+"""History shows, for a job that crossed doors, the door by which it was put, run and ended."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ DOORS = {"B": "beanstalk", "N": "bunqueue", "G": "glidemq", "T": "topics"}
 
 
 def rows_of(four: FourDoors, queue: str) -> list[dict[str, Any]]:
-    """Return what is told of a queue, from the first row on."""
+    """Return the history of a queue, from the first row on."""
     found: list[dict[str, Any]] = []
     after = 0
     while True:
@@ -32,7 +32,7 @@ def test_the_way_of_a_job_is_told(doors: FourDoors, queue: str, family: str, doo
     rows = rows_of(doors, queue)
     assert {row["id"] for row in rows} == {int(number_of(uuid))}
     told = [(row["event"], row["state"]) for row in rows]
-    # A worker of these two doors says that a run failed, as jobs of these two families take it.
+    # Workers of these two doors report failed runs, as jobs of these two families need it.
     failed = "failed" if door in COUNTING or family in COUNTING else "released"
     assert told == [
         ("enqueued", "ready"),

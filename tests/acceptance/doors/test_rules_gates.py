@@ -1,4 +1,4 @@
-"""Pauses and limits set at one door hold at all, and order is one over all doors, over sockets."""
+"""Pauses and limits set at one door apply at all, and all doors share one order, over sockets."""
 
 from collections.abc import Callable
 
@@ -39,7 +39,7 @@ def test_a_pause_is_one_for_all_doors(
     assert int(doors.b.counts(queue)["pause"]) >= 600
     RESUMES[resume](doors, queue)
     assert [len(doors.door(letter).must_take(queue, 0).id) > 0 for letter in LETTERS] == [True] * 4
-    # The library writes a zero; at the other doors the field goes.
+    # The library writes a zero; at the other doors the field is removed.
     shown = b"0" if resume == "glidemq_resume" else None
     assert doors.g.client.hget(doors.g.key(queue, "meta"), "paused") == shown
 

@@ -1,4 +1,4 @@
-"""A lease is ended by its own door alone, and a connection that breaks gives back what it may."""
+"""Only its own door can end a lease, and a broken connection gives back what it may."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def is_running(four: FourDoors, queue: str) -> bool:
 
 
 def ids_of(four: FourDoors, queue: str) -> dict[str, Taken]:
-    """Return the one job of a queue as each door would name it, and what each could know."""
+    """Return the one job of a queue under its name at each door, with what each could know."""
     (uuid,) = four.n.ids(queue)
     stream = four.g.key(queue, "stream")
     ((entry, fields),) = four.g.client.xrange(stream)

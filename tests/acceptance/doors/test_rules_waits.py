@@ -1,4 +1,4 @@
-"""Who waits at one door is woken by a put at any other, first come first served, over sockets."""
+"""A client that waits at one door is woken by a put at any other, in order, over sockets."""
 
 import socket
 import struct
@@ -28,7 +28,7 @@ def another(four: FourDoors, letter: str) -> Door:
 
 
 def await_waiting(four: FourDoors, queue: str, count: int) -> None:
-    """Ask until so many stand in line: a client that waits does not say so."""
+    """Poll until this many clients wait: a waiting client gives no sign."""
     deadline = time.monotonic() + REPLY_S
     while int(four.b.counts(queue).get("current-waiting", 0)) != count:
         assert time.monotonic() < deadline, four.b.counts(queue)

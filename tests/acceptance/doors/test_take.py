@@ -1,4 +1,4 @@
-"""What a job of every family looks like to who takes it at every door."""
+"""What a job of every family looks like to a worker of every door."""
 
 import gzip
 import json

@@ -1,6 +1,6 @@
 """One server for the run, and clients of redis-py in both versions of the protocol.
 
-Tests keep apart by queue names that no other uses.
+Each test uses its own queue names.
 """
 
 import contextlib

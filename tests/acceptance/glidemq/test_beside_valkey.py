@@ -1,4 +1,4 @@
-"""Groups that subscribe, held beside those of a Valkey: the same commands have the same answers."""
+"""Subscribing groups compared with those of a Valkey: the same commands have the same answers."""
 
 import random
 import time
@@ -96,7 +96,7 @@ class Pair:
 
 
 def told(words: list[object], answer: Any) -> Any:
-    """Return what an answer tells but for times, and for what is reckoned differently."""
+    """Return an answer without times and without values that are calculated differently."""
     if not isinstance(answer, list):
         return answer
     if words[1] == "GROUPS":

@@ -88,8 +88,8 @@ def add_job(site: Caller) -> None:
 
 
 def dedup(site: Caller) -> None:
-    wish = ["mail", "{}", "{}", site.ts, 0, 0, "", 0, "", *[0] * 7, ""]
-    given = ("d", 0, "simple", *wish)
+    new_job = ["mail", "{}", "{}", site.ts, 0, 0, "", 0, "", *[0] * 7, ""]
+    given = ("d", 0, "simple", *new_job)
     assert [site.call("dedup", ("dedup", *ADD), *given) for _ in range(2)] == ["1", "skipped"]
 
 

@@ -152,7 +152,7 @@ def test_all_of_it_outlives_a_crash(yard: Yard) -> None:
             assert client.hgetall(f"{p}job:{job}") == before, job
         assert client.hget(p + "meta", "paused") == "1"
         assert client.smembers(p + "deps:top") == {f"{p}7"}
-        # Who ran it did not hear of the crash.
+        # Its worker did not notice the crash.
         complete(client, p, "running", entry)
         assert client.hget(p + "job:running", "state") == "completed"
         client.fcall("glidemq_resume", 2, p + "meta", p + "events")
@@ -163,7 +163,7 @@ def test_all_of_it_outlives_a_crash(yard: Yard) -> None:
 
 
 def test_an_answer_of_many_portions_holds_up_nobody(shared: Yard, queue: str) -> None:
-    # More than a turn looks at, and more than one portion of an answer.
+    # More than one turn reads, and more than one portion of an answer.
     count = 12_000
     with shared.client(decode_responses=True) as client:
         with client.pipeline(transaction=False) as many:

@@ -1,4 +1,4 @@
-"""kill -9 with jobs in every state, over redis-py: what was answered for is there afterwards."""
+"""kill -9 with jobs in every state, over redis-py: everything acknowledged is there afterwards."""
 
 import json
 import time
@@ -66,8 +66,8 @@ class Queue:
         """Take and activate the next job of the stream, or one with a priority."""
         self.call("promote", ["scheduled", "stream", "events"], now_ms())
         reserve = ["meta", "stream", "list-active"]
-        for shelf in ("priority", "lifo"):
-            if ids := self.call("rpopAndReserve", [*reserve, shelf], GROUP, 1):
+        for ready_list in ("priority", "lifo"):
+            if ids := self.call("rpopAndReserve", [*reserve, ready_list], GROUP, 1):
                 return self._activate(ids[0], "")
         found: Any = self.client.xreadgroup(GROUP, "w", {self.key("stream"): ">"}, count=1)
         for _, entries in found:

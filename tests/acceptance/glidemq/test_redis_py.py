@@ -1,4 +1,4 @@
-"""redis-py against a server of its own kind, as far as there is one."""
+"""redis-py against the server, as far as it behaves like a Redis."""
 
 import threading
 from typing import Any
@@ -122,7 +122,7 @@ def test_scan(client: Any, queue: str) -> None:
 
 def test_other_keys_are_refused(client: Any) -> None:
     for attempt in ("set", "get", "lpush"):
-        with pytest.raises(redis.ResponseError, match="is no key of a queue"):
+        with pytest.raises(redis.ResponseError, match="is not a key of a queue"):
             client.execute_command(attempt, "foo", *(["x"] if attempt != "get" else []))
 
 

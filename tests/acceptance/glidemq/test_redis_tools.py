@@ -1,4 +1,4 @@
-"""redis-cli and redis-benchmark, as they come, against the door of glide-mq."""
+"""redis-cli and redis-benchmark, unmodified, against the glide-mq door."""
 
 import shutil
 import subprocess

@@ -1,8 +1,8 @@
 """The Valkey client for Node, unmodified, and a worker of glide-mq's protocol written over it.
 
-The cases are the TypeScript in the folder `glide`. One run of the script takes all that were asked
-for, side by side; here each becomes a test of its own. A Valkey without any functions takes those
-of plain commands, to prove that they ask for nothing it would not do.
+The cases are the TypeScript in the folder `glide`. One run of the script takes all requested ones,
+in parallel; here each becomes a separate test. A Valkey without any functions takes those
+of plain commands, to prove that they use nothing it does not support.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LIST_S: Final = 60.0
 RUN_S: Final = 240.0
 ALL: Final = "all"
 PASSWORD: Final = "sesame"
-# What the script has to know of each.
+# What the script needs for each.
 PLAYERS: Final[dict[str, list[str]]] = {
     "jobyard": [],
     "jobyard-resp2": ["--old"],
@@ -45,7 +45,7 @@ Report = dict[str, str]
 
 
 def why_not(player: str) -> str | None:
-    """Say what a player lacks."""
+    """Return what a player lacks."""
     if not BUN.exists() or not PACKAGE.is_dir():
         return NO_CLIENT
     if player == "valkey":
@@ -54,8 +54,8 @@ def why_not(player: str) -> str | None:
 
 
 def play(player: str, *flags: str, seconds_max: float) -> tuple[int | None, str, str]:
-    """Run the script; return its exit code, None if it had to be ended, and what it said."""
-    # No package may be fetched on the way: what is missing is a failure.
+    """Run the script; return its exit code, None if it had to be killed, and its output."""
+    # No package may be fetched during the run: a missing one is a failure.
     command = [str(BUN), "--no-install", str(SCRIPT), *PLAYERS[player], *flags]
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         code = None
@@ -92,20 +92,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @contextlib.contextmanager
 def running(player: str, folder: Path) -> Iterator[tuple[str, int]]:
-    """Run the server of a player and tell its address."""
+    """Run the server of a player and yield its address."""
     if player == "valkey":
         found = find_valkey(ROOT)
         assert found is not None
         with running_valkey(found) as address:
             yield address
     else:
-        guard = ["--glidemq-password", PASSWORD] if player == "jobyard-guarded" else []
-        with serving("--data", str(folder / player), *guard) as address:
+        shared_limits = ["--glidemq-password", PASSWORD] if player == "jobyard-guarded" else []
+        with serving("--data", str(folder / player), *shared_limits) as address:
             yield address
 
 
 class Reports:
-    """What the script said of each case, one run for each player."""
+    """The script's report on each case, one run for each player."""
 
     def __init__(self, session: pytest.Session, folder: Path) -> None:
         self._session = session
@@ -113,7 +113,7 @@ class Reports:
         self._reports: dict[str, Report] = {}
 
     def of(self, player: str) -> Report:
-        """Return the report on a player, from the one run of all that is asked of it."""
+        """Return the report on a player, from its one run of all cases."""
         if player not in self._reports:
             self._reports[player] = self._run(player)
         return self._reports[player]

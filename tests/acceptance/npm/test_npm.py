@@ -1,8 +1,8 @@
 """The official npm client of bunqueue, unmodified: against Jobyard and against the original.
 
-The cases are the TypeScript beside this file. One run of the script takes all that were asked
-for, side by side; here each becomes a test of its own. The original takes the same cases to
-prove that they ask for nothing it would not do, but for those that say why it cannot.
+The cases are the TypeScript next to this file. One run of the script takes all requested ones,
+in parallel; here each becomes a separate test. The original takes the same cases to
+prove that they use nothing it does not support, except those that state why it cannot.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Stand(NamedTuple):
 
     @property
     def flags(self) -> list[str]:
-        """What the script has to know about it."""
+        """Return what the script needs for it."""
         flags = ["--token", TOKEN] if self.is_guarded else []
         return [*flags, "--original"] if self.player == "original" else flags
 
@@ -50,7 +50,7 @@ STANDS: Final = [
 
 
 class Played(NamedTuple):
-    """A run of the script: its exit code, or None if it had to be ended, and what it said."""
+    """A run of the script: its exit code, or None if it had to be killed, and its output."""
 
     code: int | None
     output: str
@@ -58,8 +58,8 @@ class Played(NamedTuple):
 
 
 def play(found: Bunqueue, *flags: str, seconds_max: float) -> Played:
-    """Run the script; what it said before it ran out of time counts."""
-    # No package may be fetched on the way: what is missing is a failure.
+    """Run the script; its output counts even if it ran out of time."""
+    # No package may be fetched during the run: a missing one is a failure.
     command = [str(found.bun), "--no-install", str(SCRIPT), *flags]
     clean = {name: value for name, value in os.environ.items() if "BUNQUEUE" not in name}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
@@ -100,7 +100,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @contextlib.contextmanager
 def serving(stand: Stand, found: Bunqueue, folder: Path) -> Iterator[tuple[str, int]]:
-    """Run the server of a stand and tell its address."""
+    """Run the server of a stand and yield its address."""
     tokens = TOKEN if stand.is_guarded else ""
     if stand.player == "original":
         with running_bunqueue(found, tokens=tokens) as server:
@@ -119,7 +119,7 @@ def chosen(session: pytest.Session, stand: Stand) -> list[str]:
 
 
 class Reports:
-    """What the script said of each case, one run for each server."""
+    """The script's report on each case, one run for each server."""
 
     def __init__(self, session: pytest.Session, folder: Path) -> None:
         self._session = session
@@ -127,7 +127,7 @@ class Reports:
         self._reports: dict[Stand, Report] = {}
 
     def of(self, stand: Stand) -> Report:
-        """Return the report on a server, from the one run of all that is asked of it."""
+        """Return the report on a server, from its one run of all cases."""
         if stand not in self._reports:
             self._reports[stand] = self._run(stand)
         return self._reports[stand]

@@ -36,7 +36,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 @pytest.fixture
 def faulty_yard(tmp_path: Path, faults: Faults) -> Iterator[Yard]:
-    """A running server whose disk fails when told to."""
+    """A running server whose disk fails on request."""
     with contextlib.closing(Yard(tmp_path / "data", *SMALL_SEGMENTS, env=faults.env)) as made:
         made.start()
         yield made

@@ -1,9 +1,9 @@
-"""A load that remembers what it was told, to hold a server to it after a crash.
+"""A load that records the answers it got, to check a server against them after a crash.
 
-The ledger knows of every job what was answered and what was only asked. An answer is a promise:
-the job is there with its bytes, state and priority, or it is gone for good. A request without an
-answer may have happened or not, and the next look at the server decides which. Bodies are made
-from serial numbers, so whatever a server hands out can be told from what nobody ever put.
+The ledger stores for every job what was answered and what was only requested. An answer is a
+promise: the job is there with its bytes, state and priority, or it is gone for good. A request
+without an answer may have happened or not, and the next check of the server decides which. Bodies
+are made from serial numbers, so any body that was never put is detected.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ REPLY_S: Final = PATIENCE_S
 TTR_S: Final = 600
 LATER_S: Final = 100_000
 LIVE_MAX: Final = 200
-# Jobs that lie for long: what compaction has to carry along.
+# Jobs that stay for long: compaction has to copy them.
 RESTING_MAX: Final = 80
 TUBES: Final = (b"default", b"red", b"green")
 SIZES: Final = (12, 40, 100, 100, 100, 300, 1000, 4096, 4097, 9000)
@@ -37,24 +37,24 @@ class Broken(AssertionError):
 
 
 class Entry:
-    """What is known of one job that may still exist."""
+    """The known state of one job that may still exist."""
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
         # Deletes that were sent and not answered: the job may be gone.
         self.deletes_open = 0
-        # State and priority as last answered; None while a change is under way.
+        # State and priority as last answered; None while a change is in progress.
         self.promised: tuple[str, int] | None = None
         self._changes_count = 0
 
     def change(self) -> int:
-        """Note that a change was asked for; return its number."""
+        """Note that a change was requested; return its number."""
         self.promised = None
         self._changes_count += 1
         return self._changes_count
 
     def settle(self, number: int, promised: tuple[str, int]) -> None:
-        """Note the answer to a change, unless a later one is under way."""
+        """Note the answer to a change, unless a later one is in progress."""
         if number == self._changes_count:
             self.promised = promised
 
@@ -89,7 +89,7 @@ class Ledger:
         return Broken(f"{what} (seed {self._seed})")
 
     def body_of(self, serial: int) -> bytes:
-        """Return the one body of that number; sizes fall on both sides of every limit."""
+        """Return the body of that number; sizes are on both sides of every limit."""
         size = SIZES[serial % len(SIZES)] if serial % self._big_every else self._big_size
         token = b"%d:" % serial
         return (token * (size // len(token) + 1))[:size]
@@ -114,7 +114,7 @@ class Ledger:
         return self.jobs.setdefault(job_id, Entry(serial))
 
     def resting(self) -> list[int]:
-        """Return the jobs that lie buried or delayed, as far as is known."""
+        """Return the jobs that are buried or delayed, as far as is known."""
         return [
             job_id
             for job_id, entry in self.jobs.items()
@@ -122,7 +122,7 @@ class Ledger:
         ]
 
     def may_rest(self) -> bool:
-        """Tell whether another job may be laid aside."""
+        """Return whether another job may be set aside."""
         return len(self.resting()) < RESTING_MAX
 
     def inserted(self, job_id: int, serial: int, promised: tuple[str, int]) -> None:
@@ -138,10 +138,10 @@ class Ledger:
             self._gone.add(job_id)
             self._gone_since_look.append(job_id)
 
-    # -- a look at the server ------------------------------------------------------------------
+    # -- checks of the server ------------------------------------------------------------------
 
     def check(self, address: Address) -> None:
-        """Hold a server to all promises about living jobs, and about those that went lately."""
+        """Check a server against all promises about existing and recently removed jobs."""
         with contextlib.closing(connect(address)) as peer:
             self._check_living(peer)
             self._check_gone(peer, self._gone_since_look)
@@ -179,7 +179,7 @@ class Ledger:
                     raise self.broken(f"job {job_id} was answered as deleted and is back")
 
     def check_all(self, address: Address) -> None:
-        """Hold a server to every promise ever made, by taking out all that it has."""
+        """Check a server against every promise ever made, by taking out everything it has."""
         self.check(address)
         with contextlib.closing(connect(address)) as peer:
             self._check_gone(peer, sorted(self._gone))
@@ -210,7 +210,7 @@ def read_answer(peer: SocketPeer) -> Answer:
     return Answer(line, b"")
 
 
-# -- those who work ----------------------------------------------------------------------------
+# -- workers -----------------------------------------------------------------------------------
 
 Script = Generator[bytes, Answer, None]
 
@@ -265,7 +265,7 @@ def _remove_any(ledger: Ledger) -> Script:
 
 
 def _kick_any(ledger: Ledger) -> Script:
-    """Kick a job that lies buried or delayed."""
+    """Kick a job that is buried or delayed."""
     resting = ledger.resting()
     if not resting:
         return
@@ -332,7 +332,7 @@ class Hand:
         except (ConnectionError, TimeoutError):
             self.is_gone = True
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Read what is there; for every answer send the next command."""
         try:
             data = self.sock.recv(1 << 18)
@@ -364,7 +364,7 @@ class Hand:
 
 
 class Crew:
-    """Several hands at work for one ledger."""
+    """Several threads that work for one ledger."""
 
     def __init__(self, ledger: Ledger, address: Address, count: int = 6) -> None:
         self._selector = selectors.DefaultSelector()
@@ -374,13 +374,13 @@ class Crew:
             hand.begin()
 
     def work(self, is_enough: Callable[[], bool]) -> None:
-        """Work until it is enough, or until the server has left everybody."""
+        """Work until it is enough, or until the server has closed all connections."""
         deadline = time.monotonic() + 60
         while self._hands and not is_enough():
             assert time.monotonic() < deadline, "the server neither works nor ends"
             for key, _ in self._selector.select(0.01):
                 hand = key.data
-                hand.go_on()
+                hand.proceed()
                 if hand.is_gone:
                     self._selector.unregister(hand.sock)
                     hand.sock.close()

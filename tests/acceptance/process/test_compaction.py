@@ -1,4 +1,4 @@
-"""Compaction on a real disk, and what a start makes of what it left."""
+"""Compaction on a real disk, and a start on its results."""
 
 import contextlib
 from pathlib import Path
@@ -17,7 +17,7 @@ def bury(peer: SocketPeer, body: bytes) -> int:
 
 
 def roll(yard: Yard, peer: SocketPeer) -> None:
-    """Fill the journal until it goes on in another file."""
+    """Fill the journal until it continues in another file."""
     last = yard.segment_numbers()[-1]
     while yard.segment_numbers()[-1] == last:
         assert peer.ask(b"delete %d" % put_id(peer, b"x" * 4000)) == b"DELETED\r\n"

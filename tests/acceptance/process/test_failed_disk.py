@@ -27,7 +27,7 @@ def fail_under_load(yard: Yard, faults: Faults, ledger: Ledger) -> None:
     assert "storage failed" in yard.errors()
     assert "Traceback" not in yard.errors()
     if "epoll" in yard.flags and not faults.get("is_in_thread"):
-        # Elsewhere the failure may find a loop sending what was safe before; the ledger judges it.
+        # Elsewhere the failure may come while a loop sends safe answers; the ledger decides.
         assert faults.get("sends_after") == 0, "something was sent after the failure"
 
 

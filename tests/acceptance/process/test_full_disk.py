@@ -1,4 +1,4 @@
-"""A disk without room: puts are refused, nothing else is, and it ends by itself."""
+"""A disk without room: puts are refused, nothing else is, and it recovers on its own."""
 
 import contextlib
 import random
@@ -31,7 +31,7 @@ def fill(peer: SocketPeer) -> list[int]:
 
 @pytest.fixture
 def full_yard(faulty_yard: Yard, faults: Faults) -> Yard:
-    """A running server with several segments that can make no more files."""
+    """A running server with several segments that cannot create more files."""
     with contextlib.closing(faulty_yard.connect()) as peer:
         for _ in range(100):
             put_id(peer, BODY, b"put 9 0 600")

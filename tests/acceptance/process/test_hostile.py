@@ -1,6 +1,6 @@
 """Hostile input over real sockets: whatever one client sends, another is served on.
 
-A smaller round of what is fuzzed in process, with what only a server has: the loop, the edge where
+A smaller version of the in-process fuzzing, with what only a server has: the loop, the place where
 errors are caught, and connections that are closed.
 """
 
@@ -54,7 +54,7 @@ class Doors:
 
 
 class Pinger:
-    """Somebody else, who is served all the time."""
+    """Another client, which is served all the time."""
 
     def __init__(self, doors: Doors) -> None:
         self._socket = doors.connect("beanstalk")

@@ -1,4 +1,4 @@
-"""One short life of a server on every loop, in memory and on disk: nobody can tell which it is."""
+"""One short run of a server on every loop, in memory and on disk: clients see no difference."""
 
 import contextlib
 import random
@@ -76,7 +76,7 @@ def test_waiting_and_waking(server: Server) -> None:
         assert waiter.read_line() == b"USING default\r\n"
     boss.send(b"reserve-with-timeout 1\r\n")
     assert boss.read_line() == b"TIMED_OUT\r\n"
-    # The first goes, and its job wakes nobody but the one who waits.
+    # The first disconnects, and its job wakes only the waiting client.
     waiters[1].send(b"reserve\r\n")
     waiters[0].close()
     assert waiters[1].read_line() == b"RESERVED 1 1\r\n"

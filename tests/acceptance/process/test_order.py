@@ -16,7 +16,7 @@ CALLS = "pwrite64,fdatasync,fsync,sendto,accept4,accept,write,rename,renameat,un
 
 @pytest.fixture
 def traced(tmp_path: Path) -> Iterator[tuple[Yard, Path]]:
-    """A server that strace watches, not started yet, and the log of its calls."""
+    """A server traced by strace, not started yet, and the log of its calls."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("there is no strace")

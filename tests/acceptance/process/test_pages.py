@@ -1,6 +1,6 @@
-"""What a web page can make a browser send to a server without tokens, and what comes of it.
+"""What a web page can make a browser send to a server without tokens, and the result.
 
-Every request is written out byte by byte, as a browser would send it, to a process of its own.
+Every request is written byte by byte, as a browser would send it, to a separate process.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ ELSEWHERE: Final = "Origin: https://elsewhere.example"
 FORM: Final = "Content-Type: text/plain"
 SOCKET: Final = tuple(f"{name.replace('_', '-')}: {value}" for name, value in handshake().items())
 
-# One of each family of routes that change something, or tell what happens.
+# One route of each family that changes something, or shows what happens.
 CHANGES: Final = (
     ("POST", "/queues/q/jobs", '{"data": 1}'),
     ("GET", "/queues/q/jobs", ""),
@@ -71,7 +71,7 @@ class Site:
         return int(self.ask(method, path, *lines, body=body, host=host)[9:12])
 
     def ask(self, method: str, path: str, *lines: str, body: str = "", host: str = "") -> str:
-        """Send a request and read no more than its answer's head and first bytes."""
+        """Send a request and read only the head and the first bytes of its answer."""
         address = parse_address(self._ready["http"])
         assert isinstance(address, tuple)
         head = [f"{method} {path} HTTP/1.1", f"Host: {host or f'localhost:{address[1]}'}"]
@@ -200,8 +200,8 @@ def test_named_origins_and_hosts_are_let_in() -> None:
             said = site.ask("POST", path, f"Origin: {origin}", json_type, body=body)
             assert said.startswith("HTTP/1.1 20")
             assert f"Access-Control-Allow-Origin: {origin}\r\n" in said
-            wish = "Access-Control-Request-Method: POST"
-            asked = site.ask("OPTIONS", path, f"Origin: {origin}", wish)
+            new_job = "Access-Control-Request-Method: POST"
+            asked = site.ask("OPTIONS", path, f"Origin: {origin}", new_job)
             assert asked.startswith("HTTP/1.1 204 ")
             assert f"Access-Control-Allow-Origin: {origin}\r\n" in asked
             assert "Access-Control-Allow-Methods: " in asked

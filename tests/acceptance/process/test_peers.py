@@ -1,4 +1,4 @@
-"""Peers that never read, vanish, come in crowds or talk nonsense: nobody else notices."""
+"""Peers that never read, disconnect, come in crowds or send nonsense do not disturb others."""
 
 import contextlib
 import ctypes
@@ -127,7 +127,7 @@ def test_a_thousand_idle_connections_cost_little(yard: Yard) -> None:
 
 
 def is_turned_away(peer: SocketPeer) -> bool:
-    """Tell whether the server closes a new connection instead of serving it."""
+    """Return whether the server closes a new connection instead of serving it."""
     try:
         peer.send(b"list-tube-used\r\n")
         return peer.await_end() == b""
@@ -176,7 +176,7 @@ def test_without_descriptors_the_server_rests_and_recovers(tmp_path: Path) -> No
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         limit = max(descriptors(pid)) + 3
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, usual[1]))
-        # More than there are descriptors for, so that one a file gives back goes to one of these.
+        # More than there are descriptors, so that one freed by a file is used by one of these.
         crowd = [yard.connect() for _ in range(limit)]
         await_true(lambda: len(descriptors(pid)) == limit, "no descriptor is left")
         waiting = yard.connect()
@@ -193,7 +193,7 @@ def test_without_descriptors_the_server_rests_and_recovers(tmp_path: Path) -> No
             peer.close()
 
 
-# -- those who vanish --------------------------------------------------------------------------
+# -- peers that disconnect ---------------------------------------------------------------------
 
 
 def accepted_socket(yard: Yard, peer: SocketPeer) -> socket.socket:

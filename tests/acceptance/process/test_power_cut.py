@@ -55,7 +55,7 @@ def run_cycles(disk: PowerDisk, ledger: Ledger, flags: tuple[str, ...], count: i
             crew = Crew(ledger, yard.address)
             crew.work_for(0.6 if cycle % 4 == 3 else ledger.rng.uniform(0.02, 0.2))
             disk.cut_power()
-            # The server finds out by itself, and says nothing wrong while it does.
+            # The server notices it on its own, and sends nothing wrong meanwhile.
             crew.work_for(0.02)
             yard.kill()
             crew.finish()

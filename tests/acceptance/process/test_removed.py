@@ -1,4 +1,4 @@
-"""A data directory that is removed under a server: the server must not go on answering."""
+"""A data directory that is removed while a server runs: the server must stop answering."""
 
 import contextlib
 import shutil
@@ -23,6 +23,6 @@ def test_a_server_whose_files_are_removed_stops_and_says_so(tmp_path: Path, what
         await_true(lambda: yard.process.child.poll() is not None, "the server ends", 10.0)
         assert yard.process.child.returncode == 1, yard.errors()
         # A spare file that is just being made may be missed first.
-        told = ("was removed under the server", ".spare: No such file")
+        told = ("was removed while the server", ".spare: No such file")
         assert any(words in yard.errors() for words in told), yard.errors()
         assert "Traceback" not in yard.errors()

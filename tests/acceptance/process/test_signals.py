@@ -133,7 +133,7 @@ def test_a_lease_that_ended_while_the_process_stood_still_ends_once(any_yard: Ya
     waiter.send(b"reserve\r\n")
     await_stat(holder, "current-waiting", "1")
     any_yard.process.signal(signal.SIGSTOP)
-    # The time must really pass; nothing can be heard of a process that stands still.
+    # Real time must pass; a stopped process gives no sign.
     holder.receive_more(1.3)
     any_yard.process.signal(signal.SIGCONT)
     assert waiter.read_line() == b"RESERVED %d 1\r\n" % job_id

@@ -1,4 +1,4 @@
-"""A disk that is slow to sync: those who wait for it wait, nobody else does."""
+"""A disk that is slow to sync delays only the clients that wait for it."""
 
 import contextlib
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_others_are_served_during_a_slow_sync(faulty_yard: Yard, faults: Faults)
     faults.set("sync_delay_us", VERY_SLOW_US)
     before = faults.get("syncs")
     slow.send(b"put 0 0 60 3\r\nnew\r\n")
-    # The rest happens while that one sync is under way.
+    # The rest happens while that one sync is in progress.
     for _ in range(20):
         assert quick.ask(b"peek %d" % old) == b"FOUND %d 3\r\nold\r\n" % old
     assert quick.ask(b"reserve-job %d" % old).startswith(b"RESERVED")
@@ -38,7 +38,7 @@ def test_others_are_served_during_a_slow_sync(faulty_yard: Yard, faults: Faults)
 
 
 def test_a_job_is_not_shown_before_it_is_safe(faulty_yard: Yard, faults: Faults) -> None:
-    """Neither the one who waits for a job nor one who counts them learns of it early."""
+    """Neither a client that waits for a job nor one that counts jobs sees it early."""
     putter = faulty_yard.connect()
     teach(putter, faults)
     waiter = faulty_yard.connect()

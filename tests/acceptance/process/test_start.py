@@ -81,7 +81,7 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
 def test_a_directory_that_somebody_else_may_not_write(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o755)
-    # Give up root, but keep the way to the interpreter and the sources open.
+    # Give up root, but keep access to the interpreter and the sources.
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         pytest.skip("there is no setpriv")
@@ -177,7 +177,7 @@ def test_every_kind_of_damage_is_noticed(stopped: tuple[Yard, list[int]], where:
 
 
 def test_a_damaged_long_body_is_buried_and_never_delivered(yard: Yard) -> None:
-    """A start does not read bodies this long; whoever takes the job must not get wrong bytes."""
+    """A start does not read bodies this long; a worker that takes the job gets no wrong bytes."""
     with contextlib.closing(yard.connect()) as peer:
         bad = put_id(peer, b"long" * 10_000)
         good = put_id(peer, b"good" * 10_000)

@@ -1,4 +1,4 @@
-"""Input that was never finished: what it took is given back when its connection goes."""
+"""Unfinished input: its memory is freed when the connection closes."""
 
 import array
 import contextlib
@@ -59,7 +59,7 @@ def serving(*flags: str) -> Iterator[tuple[Process, dict[str, tuple[str, int]]]]
 
 
 def unsent(sock: socket.socket) -> int:
-    """Return how much the other side's kernel has not taken yet."""
+    """Return how many bytes the peer's kernel has not received."""
     size = array.array("i", [0])
     fcntl.ioctl(sock, termios.TIOCOUTQ, size)
     return size[0]
@@ -97,7 +97,7 @@ def test_unfinished_input_goes_with_its_connection(loop: str, count: int) -> Non
 
 
 def echo(address: tuple[str, int]) -> socket.socket:
-    """Have a long word echoed over RESP."""
+    """Echo a long word over RESP."""
     sock = socket.create_connection(address, timeout=PATIENCE_S)
     size = 16 * MIB
     sock.sendall(b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % size + b"x" * size + b"\r\n")
@@ -108,7 +108,7 @@ def echo(address: tuple[str, int]) -> socket.socket:
 
 
 def post(address: tuple[str, int]) -> socket.socket:
-    """Have a long body refused, and the connection kept."""
+    """Send a long body that is refused, and keep the connection."""
     sock = socket.create_connection(address, timeout=PATIENCE_S)
     head = b"POST /v0/topics/t HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     sock.sendall(head + b"Content-Length: %d\r\n\r\n" % (16 * MIB) + b" " * (16 * MIB))

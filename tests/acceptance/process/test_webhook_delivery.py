@@ -1,6 +1,6 @@
-"""Webhooks over real sockets: where a try connects, when it gives up, and who is served next.
+"""Webhooks over real sockets: where an attempt connects, when it gives up, and which is next.
 
-The part of a delivery that needs no server around it. Names are looked up by the test, so that it
+This is the part of a delivery that needs no server around it. The test resolves names, so that it
 can move them; receivers are real servers on a local port, some of them ill-behaved.
 """
 
@@ -22,7 +22,7 @@ from jobyard.server.outbound import (
     connect_address,
     resolve_name,
 )
-from jobyard.server.webhooks import LANE_THREADS_MAX
+from jobyard.server.webhooks import HOOK_THREADS_MAX
 from tests.support.patience import PATIENCE_S
 from tests.unit.server.test_webhooks import Gate, receiving, stand
 
@@ -31,9 +31,9 @@ PUBLIC = "93.184.216.34"
 
 @contextmanager
 def answering(
-    talk: Callable[[socket.socket], object], wrap: ssl.SSLContext | None = None
+    receiver: Callable[[socket.socket], object], wrap: ssl.SSLContext | None = None
 ) -> Iterator[int]:
-    """Take one connection on a local port, read the request, and let `talk` do the rest."""
+    """Accept one connection on a local port, read the request, and let `receiver` do the rest."""
 
     def run() -> None:
         try:
@@ -41,9 +41,9 @@ def answering(
             with plain, wrap.wrap_socket(plain, server_side=True) if wrap else plain as sock:
                 sock.settimeout(PATIENCE_S)
                 sock.recv(65536)
-                talk(sock)
+                receiver(sock)
         except OSError:
-            return  # the other side has gone, which is what these tests are about
+            return  # the peer has disconnected, which these tests expect
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=run)
@@ -73,7 +73,7 @@ def test_a_name_is_refused_whole_if_one_of_its_addresses_is_private() -> None:
 
     for private in ("10.0.0.7", "::1", "fe80::1%eth0"):
         outbound = Outbound(resolve=lambda *_, it=private: [PUBLIC, it], connect=connect)
-        with pytest.raises(Undelivered, match=f"{private}, which is not a public address"):
+        with pytest.raises(Undelivered, match=f"{private}, which is not public"):
             post(outbound, "http://example.org/")
     with pytest.raises(Undelivered, match="has no address"):
         post(Outbound(resolve=lambda *_: [], connect=connect), "http://example.org/")
@@ -81,7 +81,7 @@ def test_a_name_is_refused_whole_if_one_of_its_addresses_is_private() -> None:
 
 
 def test_the_connection_goes_to_the_address_that_was_checked() -> None:
-    # The name moves to the inside as soon as it has been looked up.
+    # The name moves to an internal address as soon as it has been resolved.
     looked_up = iter([[PUBLIC], ["127.0.0.1"]])
     connected: list[tuple[str, int]] = []
     with receiving() as receiver:
@@ -95,7 +95,7 @@ def test_the_connection_goes_to_the_address_that_was_checked() -> None:
         assert connected == [(PUBLIC, 81)]
         path, headers, body = receiver.requests[0]
         assert (path, headers["Host"], body) == ("/a?b", "hook.example:81", b"body")
-        with pytest.raises(Undelivered, match="not a public address"):
+        with pytest.raises(Undelivered, match="not public"):
             post(outbound, "http://hook.example:81/a?b")
     assert len(connected) == len(receiver.requests) == 1
 
@@ -115,7 +115,7 @@ def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
         addresses = ["2606:4700::1", "8.8.4.4", PUBLIC]
         post(Outbound(resolve=lambda *_: addresses, connect=connect), "http://hook.example/")
         assert tried == addresses
-        # An address that swallows packets must leave time for the rest.
+        # An address that swallows packets must leave time for the others.
         assert [round(TIMEOUT_S / timeout_s) for timeout_s in timeouts] == [3, 2, 1]
     assert len(receiver.requests) == 1
 
@@ -130,7 +130,7 @@ def test_a_real_name_is_looked_up() -> None:
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirect_is_a_failure_and_is_not_followed(status: int) -> None:
     with receiving(status) as receiver:
-        with pytest.raises(Undelivered, match=f"answered {status}; redirects are not followed"):
+        with pytest.raises(Undelivered, match=f"status {status}; redirects are not followed"):
             post(Outbound(allow_private=True), receiver.url())
         assert [path for path, _, _ in receiver.requests] == ["/hook"]
 
@@ -141,7 +141,7 @@ def test_success_is_2xx(status: int, is_taken: bool) -> None:  # noqa: FBT001
         if is_taken:
             post(Outbound(allow_private=True), receiver.url())
             return
-        with pytest.raises(Undelivered, match=f"answered {status}"):
+        with pytest.raises(Undelivered, match=f"status {status}"):
             post(Outbound(allow_private=True), receiver.url())
 
 
@@ -188,12 +188,12 @@ def test_a_receiver_that_never_comes_to_the_point_is_cut() -> None:
 def test_an_answer_of_ordinary_size_is_heard_to_its_end() -> None:
     ends: list[bytes] = []
 
-    def talk(sock: socket.socket) -> None:
+    def receiver(sock: socket.socket) -> None:
         sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60000)
         # Hanging up on unread bytes would be a reset, and an error in the receiver's log.
         ends.append(sock.recv(1))
 
-    with answering(talk) as port:
+    with answering(receiver) as port:
         post(Outbound(allow_private=True), f"http://127.0.0.1:{port}/")
     assert ends == [b""]
 
@@ -287,7 +287,7 @@ def test_a_stuck_receiver_leaves_threads_to_the_others() -> None:
             for _ in range(9):
                 made.send("well", receiver.url())
             assert [made.outcome() for _ in range(9)] == [("well", True)] * 9
-            gate.await_arrivals(LANE_THREADS_MAX)
+            gate.await_arrivals(HOOK_THREADS_MAX)
             gate.let()
             assert [made.outcome() for _ in range(9)] == [("stuck", True)] * 9
 

@@ -1,4 +1,4 @@
-"""A server on a data directory that tests end in every way there is, and start again."""
+"""A server on a data directory that tests end in every possible way, and start again."""
 
 import os
 import select
@@ -50,7 +50,7 @@ class Yard:
         env: dict[str, str] | None = None,
         before: tuple[str, ...] = (),
     ) -> None:
-        """`before` is what the server is run by, such as strace and its flags."""
+        """`before` is a command that runs the server, such as strace and its flags."""
         self.folder = folder
         self.flags = ("--data", str(folder), *flags)
         self.env = env
@@ -107,7 +107,7 @@ class Yard:
             self._server = None
 
     def restart(self) -> None:
-        """Start anew after an end."""
+        """Start again after an end."""
         self.close()
         self.start()
 

@@ -1,4 +1,4 @@
-"""A disk that gives back other text than was written: told to whoever reads it, and to the log."""
+"""A disk that returns other text than was written: reported to the reader, and in the log."""
 
 import contextlib
 from pathlib import Path
@@ -9,7 +9,7 @@ MARK = b"find me here"
 
 
 def damage(folder: Path) -> int:
-    """Damage one record wherever it lies; return how often it was found."""
+    """Damage one record wherever it is stored; return how often it was found."""
     found = 0
     for path in folder.rglob("*.journal"):
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The topic `_events` of a real server: told as it happens, and the same after SIGKILL."""
+"""The topic `_events` of a real server: shown as it happens, and the same after SIGKILL."""
 
 import contextlib
 import signal
@@ -110,7 +110,7 @@ def test_rows_that_were_seen_are_there_after_a_kill(flags: tuple[str, ...]) -> N
                 live(peer, b"%d" % number * 50)
             seen = read_all(topics)
             assert len(seen) >= len(found) + 450
-            # Some that nobody has seen.
+            # Some that no reader has seen.
             for number in range(5):
                 put(peer, b"%d" % number)
             yard.process.signal(signal.SIGKILL)

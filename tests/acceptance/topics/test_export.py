@@ -73,7 +73,7 @@ def test_a_stream_that_is_broken_off_is_an_error_to_its_reader(
     yard: HttpYard, topics: Topics
 ) -> None:
     assert topics.ask("PUT", "/v0/topics/log", {})[0] == 201
-    # Larger than all buffers on the way, so that most of it is yet to be made.
+    # Larger than all buffers in between, so that most of it is not made yet.
     for _ in range(4):
         records = [{"data": "x" * 1_000_000}] * 10
         assert topics.ask("POST", "/v0/topics/log", {"records": records})[0] == 200

@@ -1,4 +1,4 @@
-"""SIGKILL under load: what topics answered for is there, once, and what was acked stays gone."""
+"""SIGKILL under load: everything acknowledged is there, once, and what was acked stays gone."""
 
 import contextlib
 import random
@@ -30,7 +30,7 @@ class Boot:
         return Topics(self.yard.address)
 
     def kill(self) -> None:
-        """Send SIGKILL, and start anew."""
+        """Send SIGKILL, and start again."""
         self.yard.process.signal(signal.SIGKILL)
         self.yard.process.wait()
         self.yard.close()
@@ -42,7 +42,7 @@ class Boot:
 
 
 class Ledger:
-    """What clients asked one topic for, and what they were answered."""
+    """The requests of clients to one topic, and their answers."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -83,7 +83,7 @@ class Ledger:
         ask(client, f"{path}/nack", {"node": node, "seqs": rest})
 
     def check(self, client: Topics, rng: random.Random) -> None:
-        """Hold the topic against what was answered; settle what was not."""
+        """Compare the topic with what was answered; find out what happened to the rest."""
         found = contents(client, self.name)
         assert len(set(found.values())) == len(found), "something was written twice"
         for key, seqs in self.written.items():

@@ -1,9 +1,9 @@
-"""A server held against its own description by somebody who reads nothing else.
+"""A server checked against its own description, which is all that the checker reads.
 
-schemathesis makes calls from the document, right ones and wrong ones, and judges the answers: no
-server errors, no status or type or body that is not described, wrong methods refused, wrong data
-refused, right data taken. Calls go to names of its own making, to a queue and to a log. Of
-bunqueue's own API much less is described, and judged.
+schemathesis generates valid and invalid calls from the document, and checks the answers: no
+server errors, no status or type or body that is not described, wrong methods refused, invalid data
+refused, valid data accepted. Calls go to generated names, to a queue and to a log. Of
+bunqueue's own API much less is described, and checked.
 """
 
 import os
@@ -35,7 +35,7 @@ def before_call(context, case, kwargs):
     if isinstance(body, dict) and isinstance(body.get("wait_ms"), int) and body["wait_ms"] > 1:
         body["wait_ms"] = 1
 """
-# TRACE is not among them: it is refused where requests are read, as a method nobody knows.
+# TRACE is not among them: it is refused when the request is parsed, as an unknown method.
 METHODS = """
 [phases.coverage]
 unexpected-methods = ["GET", "PUT", "POST", "DELETE", "PATCH"]
@@ -51,7 +51,7 @@ checks.positive_data_acceptance.enabled = false
 """
 # They have no end to be judged by.
 STREAMS = "/work$|/watch/|^/(events|ws)|/wait$"
-# What is said of jobs alone is not looked at where a record is written to a log.
+# Fields of jobs are not checked where a record is written to a log.
 LENIENT = """
 [[operations]]
 include-operation-id = "post_v0_topics_topic"
@@ -67,7 +67,7 @@ def yard(tmp_path: Path) -> Iterator[HttpYard]:
 
 
 def judge(yard: HttpYard, folder: Path, config: str, *flags: str) -> None:
-    """Let schemathesis call the server; fail with what it found."""
+    """Run schemathesis against the server; fail with its findings."""
     (folder / "impatience.py").write_text(HOOKS, encoding="utf-8")
     (folder / "st.toml").write_text(METHODS + config, encoding="utf-8")
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", "st.toml", "run"]
@@ -88,7 +88,7 @@ def judge(yard: HttpYard, folder: Path, config: str, *flags: str) -> None:
 
 
 def test_topics_of_any_name(yard: HttpYard, tmp_path: Path) -> None:
-    # Right data may still find a topic full, a cursor of nobody's, a topic its own dead letter.
+    # Valid data may still meet a full topic, a foreign cursor, a topic that is its own dead letter.
     flags = ("--include-path-regex", "^/(v0/|openapi)", "--exclude-checks")
     judge(yard, tmp_path, LENIENT, *flags, "positive_data_acceptance")
 
@@ -107,6 +107,6 @@ def test_a_topic_that_is_there(yard: HttpYard, tmp_path: Path, kind: str) -> Non
 
 
 def test_bunqueues_own_api(yard: HttpYard, tmp_path: Path) -> None:
-    # Little is described of its bodies, so that nothing is known of right and wrong ones.
+    # Little is described of its bodies, so that valid and invalid ones cannot be distinguished.
     unknown = "negative_data_rejection,positive_data_acceptance"
     judge(yard, tmp_path, "", "--include-tag", "bunqueue", "--exclude-checks", unknown)

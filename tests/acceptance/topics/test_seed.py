@@ -1,4 +1,4 @@
-"""The life of a job queue as its guide tells it, every command typed as it stands there."""
+"""The life of a job queue as in its guide, every command run as written there."""
 
 import json
 import os

@@ -28,7 +28,7 @@ class Talk:
             "Sec-WebSocket-Version: 13",
             f"Sec-WebSocket-Key: {key}",
         ]
-        # Together with the first command: nothing says that one must wait for the answer.
+        # Together with the first command: a client need not wait for the answer.
         hello = "\r\n".join([*lines, "", ""]).encode()
         self._socket.sendall(hello + self._frame({"op": "ping", "pad": "x" * 126}))
         assert self._file.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"

@@ -1,4 +1,4 @@
-"""Calls that last, on every loop: streams and long polls, ended by either side."""
+"""Long-lasting calls on every loop: streams and long polls, ended by either side."""
 
 import contextlib
 import json
@@ -33,7 +33,7 @@ def api(yard: HttpYard) -> Iterator[Topics]:
 
 
 class Stream:
-    """A worker to whom jobs are pushed."""
+    """A worker that jobs are pushed to."""
 
     def __init__(self, yard: HttpYard, query: str) -> None:
         self._connection = HTTPConnection(*yard.address, timeout=60)
@@ -105,7 +105,7 @@ def test_a_server_that_stops_ends_streams_and_long_polls(yard: HttpYard, api: To
     kind = {"Content-Type": "application/json"}
     polls[0].request("POST", "/v0/topics/log/diff", body, kind)
     polls[1].request("POST", "/v0/topics/q/claim", body, kind)
-    # All are known to the server, which hears them in the order they speak.
+    # The server has accepted all of them, and reads them in the order they send.
     assert api.ask("GET", "/v0/health")[0] == 200
     yard.process.signal(signal.SIGTERM)
     started = time.monotonic()
@@ -141,7 +141,7 @@ def test_who_breaks_off_holds_nothing(yard: HttpYard, api: Topics) -> None:
     heard = b""
     while b"event: job" not in heard:
         heard += worker.recv(65536)
-    # A reset, not an end: nothing is said any more.
+    # A reset, not an end: nothing more is sent.
     worker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     worker.close()
     claim = {"node": "b", "wait_ms": 30_000}

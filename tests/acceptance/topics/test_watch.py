@@ -1,4 +1,4 @@
-"""Watching topics over real sockets: many readers, slow ones, and ones that vanish."""
+"""Watching topics over real sockets: many readers, slow ones, and ones that disconnect."""
 
 import json
 import socket

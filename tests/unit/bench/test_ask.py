@@ -1,4 +1,4 @@
-"""Questions to a server: its counts are read, and nonsense is not taken for counts."""
+"""Queries to a server: its counts are parsed, and nonsense is refused."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""The bunqueue scenario: a server that has not counted what the load has seen has no figure."""
+"""The bunqueue scenario: a server whose count differs from the load's gives no figure."""
 
 import pytest
 
@@ -12,7 +12,7 @@ RESULT = LoadResult(
 )  # fmt: skip
 
 
-PORT = 1  # nobody is asked
+PORT = 1  # never used
 
 
 def say_on_demand(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
@@ -35,5 +35,5 @@ def test_a_server_that_counted_the_same_is_believed(monkeypatch: pytest.MonkeyPa
 )
 def test_another_count_is_no_result(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
     say_on_demand(monkeypatch, ledger)
-    with pytest.raises(BenchError, match="has finished 7 jobs, the server says Ledger"):
+    with pytest.raises(BenchError, match="load finished 7 jobs, the server counts Ledger"):
         bunqueue.check_ledger(PORT, RESULT)

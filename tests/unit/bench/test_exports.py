@@ -1,4 +1,4 @@
-"""The reader of exports counts what came, and takes nothing for whole that is not."""
+"""The reader of exports counts what it received, and refuses incomplete streams."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def test_a_line_is_read() -> None:
 
 @pytest.mark.parametrize("line", ["", "{}", json.dumps(LINE | {"rows": None})])
 def test_a_line_that_is_not_a_result_is_refused(line: str) -> None:
-    with pytest.raises(BenchError, match="exports said"):
+    with pytest.raises(BenchError, match="unexpected output of exports"):
         parse_export(line)
 
 

@@ -1,4 +1,4 @@
-"""Figures: medians over rounds, ratios of medians, and nothing made up where nothing is known."""
+"""Figures: medians over rounds, ratios of medians, and nothing where nothing was measured."""
 
 import pytest
 

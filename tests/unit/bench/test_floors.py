@@ -1,4 +1,4 @@
-"""The floors: a client that keeps one request on the wire takes them for real servers."""
+"""The floors: a client that keeps one request on the wire sees no difference from real servers."""
 
 import http.client
 import json

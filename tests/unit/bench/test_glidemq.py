@@ -113,7 +113,7 @@ def test_adds_that_are_not_there_are_no_result(server: Running) -> None:
     with Resp(server.port) as valkey:
         valkey.ask(*glidemq.add_words(NOW_MS))
         glidemq.check_adds(server.port, 1)
-        with pytest.raises(BenchError, match="2 jobs were added, 1 wait"):
+        with pytest.raises(BenchError, match="2 jobs were added, 1 are waiting"):
             glidemq.check_adds(server.port, 2)
         valkey.ask("HSET", f"{QUEUE}:job:1", "data", "{}")
         with pytest.raises(BenchError, match=r"job 1 holds '\{\}'"):
@@ -146,7 +146,7 @@ def test_a_cycle_leaves_nothing_and_one_that_does_is_no_result(
 @needs_valkey
 @needs_cc
 def test_a_server_that_refuses_is_no_result(server: Running, tmp_path: Path) -> None:
-    done = load(tmp_path, server.port, "--seconds", "0", "--warm", "0")  # nobody made the group
+    done = load(tmp_path, server.port, "--seconds", "0", "--warm", "0")  # without the group
     assert done.returncode == 3
     assert "first refusal: -NOGROUP" in done.stderr
 

@@ -1,4 +1,4 @@
-"""Goals: bounds are kept or missed as they are written, and each can be measured at all."""
+"""Goals: bounds are kept or missed as written, and each can be measured at all."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The HTTP scenario: figures for everything it measures, none where the topic says otherwise."""
+"""The HTTP scenario: figures for everything it measures, none if the topic disagrees."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_what_was_on_the_wire_at_the_end_may_have_been_done(found: int) -> None:
 
 @pytest.mark.parametrize("found", [999, 0, 1000 + 10 * CONNECTIONS + 1])
 def test_fewer_or_many_more_than_answered_for_are_no_result(found: int) -> None:
-    with pytest.raises(BenchError, match=f"1000 acks were answered for, the topic shows {found}"):
+    with pytest.raises(BenchError, match=f"1000 acks were acknowledged, the topic shows {found}"):
         check_growth("acks", 1000, found, 10)
 
 

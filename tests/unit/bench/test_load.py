@@ -1,4 +1,4 @@
-"""The load generator: its line is read whole or not at all, and it counts what it really did."""
+"""The load generator: its line is parsed whole or not at all, and it counts what it really did."""
 
 import json
 import shutil
@@ -74,7 +74,7 @@ def test_an_unknown_server_has_no_processor_time() -> None:
     ["", "not json", "[]", "{}", json.dumps(LINE | {"operations": "many"}), json.dumps(LINE)[:-2]],
 )
 def test_a_line_that_is_not_a_result_is_refused(line: str) -> None:
-    with pytest.raises(BenchError, match="load said"):
+    with pytest.raises(BenchError, match="unexpected output of load"):
         parse_result(line)
 
 

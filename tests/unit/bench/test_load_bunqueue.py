@@ -1,4 +1,4 @@
-"""The load generator speaking bunqueue: its requests, and answers it must not take for good."""
+"""The load generator speaking bunqueue: its requests, and answers it must refuse."""
 
 import shutil
 import socket

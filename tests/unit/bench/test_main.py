@@ -1,4 +1,4 @@
-"""The whole run, as short as it can be: servers start, figures come, nothing stays behind."""
+"""The whole run, as short as possible: servers start, figures are recorded, nothing is left."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def shared_workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def workshop(shared_workshop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A place of this run's own: the tests of another build may run beside it."""
+    """Return a folder for this run only: the tests of another build may run at the same time."""
     monkeypatch.setattr("bench.__main__.WORKSHOP", shared_workshop)
     return shared_workshop
 
@@ -121,7 +121,7 @@ def test_floors_nobody_asked_for_are_not_built(
 def test_an_unknown_scenario_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--scenarios", "throughput,tea"])
-    assert "'tea' is none of throughput" in capsys.readouterr().err
+    assert "'tea' is not one of throughput" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flag", ["--rounds", "--jobs"])

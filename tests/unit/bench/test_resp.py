@@ -1,4 +1,4 @@
-"""Questions over RESP: every kind of answer is read, and what is none is refused."""
+"""Commands over RESP: every kind of answer is parsed, and invalid ones are refused."""
 
 import socket
 import threading
@@ -13,7 +13,7 @@ from bench.resp import Resp, RespValue
 
 @contextmanager
 def answering(answer: bytes) -> Iterator[Resp]:
-    """Run a server that reads one request and says one thing."""
+    """Run a server that reads one request and sends fixed bytes."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -52,5 +52,8 @@ def test_what_is_no_answer_is_refused(answer: bytes) -> None:
 
 
 def test_a_number_is_asked_for() -> None:
-    with answering(b"+OK\r\n") as resp, pytest.raises(BenchError, match="XLEN a is answered"):
+    with (
+        answering(b"+OK\r\n") as resp,
+        pytest.raises(BenchError, match="unexpected answer to XLEN a"),
+    ):
         resp.number("XLEN", "a")

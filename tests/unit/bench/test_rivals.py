@@ -1,4 +1,4 @@
-"""The original bunqueue: found only when it is whole, started apart from the terminal."""
+"""The original bunqueue: found only if complete, started without the terminal's environment."""
 
 import socket
 from pathlib import Path

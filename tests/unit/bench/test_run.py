@@ -1,4 +1,4 @@
-"""A run: a measurement with errors in it leaves no figure, and a note is said once."""
+"""A run: a measurement with errors leaves no figure, and a note is printed once."""
 
 import dataclasses
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_everything_the_load_saw_is_noted(run: Run) -> None:
 def test_a_result_with_errors_or_without_work_is_no_figure(
     run: Run, change: dict[str, int]
 ) -> None:
-    with pytest.raises(BenchError, match="no figure"):
+    with pytest.raises(BenchError, match="not recorded"):
         run.note_result("a.b", dataclasses.replace(RESULT, **change))
     assert list(run.figures.names()) == []
 

@@ -1,4 +1,4 @@
-"""Servers: started until they serve, ended whatever they do, and quoted when they fail."""
+"""Servers: started until they are ready, always ended, and their output quoted on failure."""
 
 import os
 import shutil
@@ -86,7 +86,7 @@ def test_a_door_the_yard_does_not_have_is_named(tmp_path: Path) -> None:
 
 def test_a_yard_that_says_something_else_is_ended_and_quoted(tmp_path: Path) -> None:
     stable = stable_with_yard(tmp_path, YARD.format(line="hello"))
-    with pytest.raises(BenchError, match="does not get ready; it said 'hello"):
+    with pytest.raises(BenchError, match="did not get ready; it printed 'hello"):
         stable.start(KINDS["jobyard-memory"], stable.new_folder())
 
 

@@ -1,4 +1,4 @@
-"""The scenario of stalls: a pinger beside heavy commands."""
+"""The scenario of stalls: a pinger during heavy commands."""
 
 import shutil
 from pathlib import Path

@@ -33,7 +33,7 @@ def test_a_line_is_read_with_its_lateness() -> None:
     "line", ["", "{}", json.dumps(LINE | {"late_max_us": None}), json.dumps(LINE)[:-2]]
 )
 def test_a_line_that_is_not_a_result_is_refused(line: str) -> None:
-    with pytest.raises(BenchError, match="said"):
+    with pytest.raises(BenchError, match="unexpected output"):
         parse_streams(line)
 
 

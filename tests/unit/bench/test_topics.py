@@ -1,4 +1,4 @@
-"""A topic as the benchmark sees it: filled to the record, and nothing else taken for full."""
+"""A topic as the benchmark sees it: filled with the exact number of records, and checked."""
 
 import http.client
 import os
@@ -40,12 +40,12 @@ def test_so_is_a_queue(port: int) -> None:
 def test_a_topic_that_is_there_already_is_refused(port: int) -> None:
     topic = Topic(port, "twice")
     topic.make()
-    with pytest.raises(BenchError, match="PUT /v0/topics/twice is answered 200"):
+    with pytest.raises(BenchError, match="PUT /v0/topics/twice answered 200"):
         topic.make()
 
 
 def test_a_topic_that_is_not_there_has_no_state(port: int) -> None:
-    with pytest.raises(BenchError, match=r"is answered 404: .*topic_not_found"):
+    with pytest.raises(BenchError, match=r"answered 404: .*topic_not_found"):
         Topic(port, "nowhere").state()
 
 
@@ -54,7 +54,7 @@ def test_a_page_past_the_end_is_not_what_was_written(port: int) -> None:
     topic.make()
     topic.fill(9)
     topic.check_page(0, 9)
-    with pytest.raises(BenchError, match="diff of 10 from 0 is not what was written"):
+    with pytest.raises(BenchError, match="diff of 10 from 0 differs from the written"):
         topic.check_page(0, 10)
 
 

@@ -1,4 +1,4 @@
-"""wrk: its line is read or refused, and our scripts count right answers and no others."""
+"""wrk: its line is parsed or refused, and our scripts count only right answers."""
 
 import json
 import threading
@@ -56,7 +56,7 @@ def test_every_kind_of_error_counts(name: str) -> None:
     ["", TABLE, "{}", output(requests="many"), output(seconds=0), output()[:-3]],
 )
 def test_what_is_no_line_is_refused(text: str) -> None:
-    with pytest.raises(BenchError, match="wrk "):
+    with pytest.raises(BenchError, match=r"\bwrk\b"):
         parse_wrk(text)
 
 

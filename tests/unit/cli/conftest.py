@@ -1,4 +1,4 @@
-"""A command line to type into; the server behind it only notes what it was asked."""
+"""A command line for tests; the server behind it only records its arguments."""
 
 import os
 import sys
@@ -55,7 +55,7 @@ class Terminal:
         for word, function in functions.items():
             setattr(module, word, function)
         self._monkeypatch.setitem(sys.modules, name, module)
-        # `from package import module` looks at the package first.
+        # `from package import module` checks the package first.
         package, _, leaf = name.rpartition(".")
         self._monkeypatch.setattr(import_module(package), leaf, module, raising=False)
 

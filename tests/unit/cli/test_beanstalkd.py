@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 ORIGINAL = shutil.which("beanstalkd")
 PUBLIC = (
-    "jobyard beanstalkd: 0.0.0.0:11300 can be reached from other machines and nothing asks "
-    "for a password\n"
+    "jobyard beanstalkd: 0.0.0.0:11300 can be reached from other machines without authentication\n"
 )
 
 
@@ -316,7 +315,7 @@ def test_a_directory_that_is_none_is_exit_10(
 ) -> None:
     (tmp_path / "file").touch()
     outcome = terminal.type("beanstalkd", "-b", name)
-    assert outcome == (10, "", f"jobyard beanstalkd: -b '{name}': there is no such directory\n")
+    assert outcome == (10, "", f"jobyard beanstalkd: -b '{name}': no such directory\n")
     assert not (tmp_path / "none").exists()
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jobyard.cli.serve import check_doors
-from jobyard.config import DOORS, SETTINGS, Config, Settled
+from jobyard.config import DOORS, SETTINGS, Config, SettledConfig
 from jobyard.config_values import Switch
 from jobyard.errors import StartRefused
 
@@ -68,15 +68,15 @@ def test_another_file_can_be_named(terminal: "Terminal", tmp_path: Path) -> None
         ("extra", " serve: got unexpected extra argument (extra)"),
         ("--loop libuv", ": --loop: 'libuv' is not one of epoll, uvloop, asyncio"),
         ("--durability synq", ": --durability: 'synq' is not one of sync, os; did you mean sync?"),
-        ("--max-job-size 2GiB", ": --max-job-size: '2GiB' is out of bounds: 1 to 1GiB"),
-        ("--data d --memory", ": --memory and --data exclude each other"),
+        ("--max-job-size 2GiB", ": --max-job-size: '2GiB' is out of range: 1 to 1GiB"),
+        ("--data d --memory", ": --memory and --data cannot be used together"),
         ("--beanstalk :x", ": --beanstalk: 'x' is not a port (0 to 65535)"),
         (
             "--beanstalk off --bunqueue off --http off --glidemq off",
-            ": there is no door left to serve: "
+            ": no door is open: "
             + ", ".join(f"--{door.name} is off" for door in DOORS),
         ),
-        ("--config none", ": none: there is no such file"),
+        ("--config none", ": none: no such file"),
     ],
 )  # fmt: skip
 def test_a_wrong_word_is_one_clear_line_and_exit_2(
@@ -98,9 +98,20 @@ def test_a_public_address_is_refused_without_the_loud_flag(
     outcome = terminal.type("serve", "--beanstalk", address)
     assert outcome.exit_code == 2
     assert outcome.err.count("\n") == 1
-    assert f"--beanstalk: other machines could reach {address}" in outcome.err
+    assert f"--beanstalk: other machines can reach {address}" in outcome.err
     assert "--allow-public-bind" in outcome.err
     assert terminal.configs == []
+
+
+def test_a_loop_that_is_not_installed_is_refused(
+    terminal: "Terminal", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobyard.cli.serve.find_spec", lambda _name: None)
+    outcome = terminal.type("serve", "--loop", "uvloop")
+    assert outcome.exit_code == 2
+    assert "--loop: uvloop is not installed; run pip install 'jobyard[uvloop]'" in outcome.err
+    assert terminal.configs == []
+    assert terminal.type("serve", "--loop", "asyncio").exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -132,7 +143,7 @@ def test_a_public_address_is_served_with_the_loud_flag(terminal: "Terminal") -> 
 def test_the_default_address_would_be_checked_like_any_other() -> None:
     config = dataclasses.replace(Config(), beanstalk="10.0.0.1:1")
     with pytest.raises(StartRefused, match="default of --beanstalk"):
-        check_doors(Settled(config, {}))
+        check_doors(SettledConfig(config, {}))
 
 
 def test_help_shows_every_setting_with_its_default(terminal: "Terminal") -> None:
@@ -141,8 +152,9 @@ def test_help_shows_every_setting_with_its_default(terminal: "Terminal") -> None
     text = " ".join(outcome.out.split())
     for setting in SETTINGS:
         assert setting.flag in text
-        if not isinstance(setting.kind, Switch):
+        if not isinstance(setting.kind, Switch) and setting.default_text:
             assert f"[default: {setting.default_text}]" in text
+    assert "[default: ]" not in text
     assert "jobyard.toml" in text
 
 

@@ -1,7 +1,7 @@
-"""Nobody learns of what is appended and not on disk yet, not even by a refusal.
+"""No client sees what is appended but not on disk yet, not even by a refusal.
 
-What one client did is not committed. Whatever another is told of it, "not found" included, must
-wait for the batch that holds it: after a power cut it may not have happened.
+One client's change is not committed. Any answer that discloses it to another client, "not found"
+included, must wait for the batch that holds it: after a power cut it may not have happened.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,12 @@ from jobyard.protocols.session import Session
 from tests.support.bare_doors import BareDoors
 from tests.support.memory_storage import MemoryStorage
 
-# Does something that is not committed; returns the session of another who was told of it.
+# Makes an uncommitted change; returns the session of another client that got to know it.
 Scene = Callable[[BareDoors], Session]
 
 
 def commit(site: BareDoors) -> None:
-    """Let everything up to now be on disk."""
+    """Make everything so far durable."""
     site.others.site.commit()
 
 
@@ -109,7 +109,7 @@ def batch_pulled_empty(site: BareDoors) -> Session:
 
 
 def job_removed_over_resp(site: BareDoors) -> Session:
-    """What tells nothing goes out together with what tells something."""
+    """An answer that discloses nothing is sent together with one that does."""
     library = site.library()
     job_id = library.add().decode()
     commit(site)

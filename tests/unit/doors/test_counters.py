@@ -22,7 +22,7 @@ def prometheus(site: BareDoors) -> dict[str, int]:
 
 
 def everywhere(site: BareDoors, event: str, total: int) -> None:
-    """See that all doors tell the same number."""
+    """Check that all doors show the same number."""
     assert site.yard.counters.totals()[event] == total
     lines = site.api.ask("GET", "/v0/metrics").body.decode().splitlines()
     assert f"topics_jobs_{event} {total}" in lines

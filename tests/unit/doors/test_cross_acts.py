@@ -1,4 +1,4 @@
-"""Anything at any door, in any order: nothing breaks, and all counts stay right."""
+"""Random commands at any door, in any order: nothing breaks, and all counts stay right."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Jobs that cross over where a real clock or a real socket would be in the way.
+"""Jobs that cross doors, in cases where a real clock or a real socket would be in the way.
 
-What needs neither is in tests/acceptance/doors, for every pair.
+Cases that need neither are in tests/acceptance/doors, for every pair.
 """
 
 import json
@@ -241,7 +241,7 @@ def test_a_nack_of_a_job_that_counts_no_attempts_comes_back_at_once(site: BareDo
     assert site.api.claim("q")["count"] == 1
 
 
-# -- those who wait for a beanstalk job ------------------------------------------------------------
+# -- waiting for the end of a beanstalk job --------------------------------------------------------
 
 
 def test_who_waits_for_a_beanstalk_job_is_told_that_it_was_deleted(site: BareDoors) -> None:
@@ -314,7 +314,7 @@ def test_progress_and_logs_are_the_same_at_both_doors_that_have_them(
     assert told == ["first", "second"]
 
 
-# -- what beanstalk tells of others ----------------------------------------------------------------
+# -- what beanstalk shows of others ----------------------------------------------------------------
 
 
 def test_a_lease_without_an_end_has_the_longest_time_left_there_is(site: BareDoors) -> None:

@@ -1,4 +1,4 @@
-"""Pauses and limits set at one door hold at every other, and to lift them wakes who waits there."""
+"""Pauses and limits set at one door apply at all others, and lifting them wakes waiting clients."""
 
 from collections.abc import Callable
 
@@ -67,7 +67,7 @@ def test_a_flag_has_no_end_and_a_pause_for_a_time_has() -> None:
     waiting = doors.wait("claim")
     doors.tick(6000)
     assert waiting.heard() is None
-    # The end of the pause for a time leaves the flag, and the other way round.
+    # The end of the timed pause leaves the flag, and vice versa.
     assert shown_paused(doors) == (True, True, True)
     doors.bean.ask(f"pause-tube {QUEUE} 0")
     assert waiting.heard() is None

@@ -1,4 +1,4 @@
-"""Keys, ids, lanes, groups and families of jobs that are ended at other doors than their own."""
+"""Keys, ids, ordering groups, groups and flows of jobs that are ended at other doors."""
 
 from collections.abc import Callable
 
@@ -127,7 +127,7 @@ def test_a_debounce_replaces_what_is_to_come_and_nothing_that_runs_elsewhere() -
     assert doors.glide.dedup("d", "debounce", delay=5000) == b"skipped"
 
 
-# -- lanes and groups --------------------------------------------------------------------------
+# -- ordering groups and groups ----------------------------------------------------------------
 
 
 def put_lane(doors: Crossing) -> None:
@@ -151,7 +151,7 @@ def test_a_turn_stays_with_a_job_that_is_tried_again(keep: str) -> None:
     put_lane(doors)
     KEEPS[keep](doors)
     doors.tick(5)
-    # The one that began goes on before the next begins.
+    # The one that started continues before the next one starts.
     assert [doors.take("bunqueue"), doors.take("bunqueue")] == [0, None]
     doors.check()
 
@@ -162,7 +162,7 @@ def test_the_next_of_a_lane_wakes_who_waits_at_another_door(free: str) -> None:
     for number in range(3):
         doors.glide.add(data=str(number), key="lane")
     if free in {"delete ready", "DEL", "revoke"}:
-        # Of the first, which nobody runs yet.
+        # Of the first, which does not run yet.
         FREES[free](doors)
         assert doors.take("topics") == 1
     else:
@@ -282,7 +282,7 @@ def test_a_batch_of_acks_ends_all_that_it_may() -> None:
     doors.check()
 
 
-# -- what else is kept apart -------------------------------------------------------------------
+# -- what else is separate ---------------------------------------------------------------------
 
 
 def test_a_new_configuration_leaves_what_other_doors_have_set() -> None:

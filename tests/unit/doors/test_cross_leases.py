@@ -1,5 +1,5 @@
-"""How long a lease lasts is told by the door it was taken through, what then becomes of the job by
-the family of the job, and nobody ends it but who took it."""
+"""The door of a lease decides how long it lasts, the family of the job what happens then, and
+only the client that took the job may end it."""
 
 import pytest
 
@@ -61,20 +61,20 @@ def test_the_door_says_how_long_and_the_family_what_then(how: str, family: str) 
     length_ms = LENGTHS[how][family]
     assert job.lease is not None
     assert job.lease.sort_key == doors.now_ms + length_ms
-    # Nobody stands in line who would be given it again at once.
+    # No client waits that would get it again at once.
     if how == "work":
         doors.bun.ok("SetConcurrency", queue=QUEUE, limit=0)
     doors.tick(length_ms - 1)
     assert job.state == LEASED
     doors.tick(1)
     assert job.state == READY
-    tally = job.tally()
+    counters = job.counters()
     if family in {"beanstalk", "topics"}:
-        assert (tally.timeouts, tally.stalls, job.attempts) == (1, 0, 0)
+        assert (counters.timeouts, counters.stalls, job.attempts) == (1, 0, 0)
     elif family == "bunqueue":
-        assert (tally.timeouts, tally.stalls, job.attempts) == (0, 1, 1)
+        assert (counters.timeouts, counters.stalls, job.attempts) == (0, 1, 1)
     else:
-        assert (tally.timeouts, tally.stalls, job.attempts) == (0, 1, 0)
+        assert (counters.timeouts, counters.stalls, job.attempts) == (0, 1, 0)
     doors.check()
 
 
@@ -85,12 +85,12 @@ def test_a_silent_worker_of_glide_mq_is_like_a_lease_that_ran_out(family: str) -
     take(doors, "glide-mq")
     doors.tick(3_600_000 - 1000)
     keys = ["stream", "events"]
-    # Workers are still connected, so it is theirs to look after each other.
+    # Workers are still connected, so the server leaves the check to them.
     assert job.state == LEASED
     given = ("workers", "w2", 30_000, 1, doors.glide.ts(), doors.glide.key("failed"))
     assert doors.glide.call("reclaimStalled", keys, *given) == 1
     assert job.state == READY
-    counted = (job.tally().timeouts, job.tally().stalls, job.attempts)
+    counted = (job.counters().timeouts, job.counters().stalls, job.attempts)
     assert counted == {"bunqueue": (0, 1, 1), "glide-mq": (0, 1, 0)}.get(family, (1, 0, 0))
 
 
@@ -201,7 +201,7 @@ def test_a_time_to_live_is_over_as_the_family_has_it() -> None:
     assert doors.api.diff(QUEUE, from_seq=0)["tombstone"]["reason"] == "ttl"
 
 
-# -- who may end it ----------------------------------------------------------------------------
+# -- which client may end it -------------------------------------------------------------------
 
 
 def ends_of_beanstalk(doors: Crossing) -> None:
@@ -241,7 +241,7 @@ def ends_of_glide_mq(doors: Crossing) -> None:
     given = ("workers", "w2", 0, 1, glide.ts(), glide.key("failed"))
     assert glide.call("reclaimStalled", keys, *given) == 0
     parts = ["job:1", "stream", "scheduled", "completed", "failed", "events", "log:1"]
-    assert "runs at another door" in glide.refused("removeJob", parts, job_id)
+    assert "is running at another door" in glide.refused("removeJob", parts, job_id)
 
 
 def ends_of_topics(doors: Crossing) -> None:
@@ -277,7 +277,7 @@ def test_no_other_door_ends_a_lease(how: str, family: str) -> None:
     doors.check()
 
 
-# -- who leaves --------------------------------------------------------------------------------
+# -- clients that disconnect -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", DOORS)
@@ -290,7 +290,7 @@ def test_who_leaves_gives_back_what_its_door_lends_to_connections(how: str, fami
     waiting.vanish()
     stays = how in {"XREADGROUP", "claim"}
     assert job.state == (LEASED if stays else READY)
-    assert (job.attempts, job.tally().timeouts, job.tally().stalls) == (0, 0, 0)
+    assert (job.attempts, job.counters().timeouts, job.counters().stalls) == (0, 0, 0)
     doors.check()
 
 
@@ -306,7 +306,7 @@ def test_a_lock_that_was_renewed_by_another_outlives_the_connection() -> None:
     assert job.state == GONE
 
 
-# -- who is late -------------------------------------------------------------------------------
+# -- clients that are late ---------------------------------------------------------------------
 
 
 def test_a_late_ack_counts_until_any_door_takes_the_job_again() -> None:

@@ -1,4 +1,4 @@
-"""What a job is called at each door stays its own, whatever another door does to it."""
+"""A job keeps its name at each door, whatever another door does to it."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_what_glide_mq_changes_of_a_delayed_job_is_not_its_id(family: str, name:
     assert doors.glide.call(name, keys, *CHANGES[name]) == b"ok"
     assert uuid_of(doors) == known
     assert doors.bun.state(known) == ("delayed" if name == "changePriority" else "waiting")
-    # Those of other families have no other shelf than the stream.
+    # Jobs of other families have no ready list but the stream.
     assert doors.glide.counts()["lists"] == 0
     doors.tick(9000)
     assert [job_id for job_id, _ in doors.glide.read()] == ["1"]

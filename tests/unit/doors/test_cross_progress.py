@@ -1,4 +1,4 @@
-"""What one door notes of how far a job is never keeps another from showing the job."""
+"""Progress stored at one door never keeps another from showing the job."""
 
 import json
 

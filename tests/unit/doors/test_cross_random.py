@@ -1,4 +1,4 @@
-"""Whatever clients of all doors do to one queue, it stays whole, and the doors agree about it."""
+"""Whatever clients of all doors do to one queue, it stays consistent, and the doors agree."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Groups of glide-mq that subscribe to a queue see what all doors put, and are in nobody's way."""
+"""Groups of glide-mq that subscribe to a queue see jobs of all doors, and disturb no worker."""
 
 import pytest
 

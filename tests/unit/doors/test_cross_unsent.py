@@ -1,4 +1,4 @@
-"""A job whose taking never reached who took it is there for others at once, at every door."""
+"""A job whose delivery never reached its client is available to others at once, at every door."""
 
 import json
 
@@ -91,7 +91,7 @@ def test_the_next_job_is_given_back_if_the_end_of_the_last_was_not_answered() ->
     worker = doors.library(QUEUE)
     ((job_id, entry),) = worker.read()
     for _ in range(2):
-        # The second time it is known what this connection says over and over.
+        # The second request is prepared, because this connection repeats it.
         answer = worker.next(job_id, entry)
         job_id, entry = answer[2].decode(), answer[3].decode()
     assert doors.yard.queues[QUEUE].done.live_count == 2
@@ -115,7 +115,7 @@ def test_a_worker_that_waited_and_was_not_told_has_nothing() -> None:
     session = doors.library(QUEUE).client.session
     words = ("XREADGROUP", "GROUP", "workers", "w9", "BLOCK", 0, "STREAMS")
     session.receive(pack(*words, doors.glide.key("stream"), ">"), doors.now_ms)
-    # Said to the session, so that nobody goes on yet.
+    # Passed to the session directly, so that no session is resumed yet.
     doors.bean.client.say(b"put 0 0 60 1\r\n7\r\n")
     session.resume(doors.now_ms)
     job = doors.yard.jobs.get(1)

@@ -1,4 +1,4 @@
-"""Who waits at one door is served by every other: in turn, in order, with nothing lost."""
+"""A client that waits at one door is served by every other: in order, with nothing lost."""
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_a_delayed_job_of_any_door_comes_due_for_who_waits_at_any(how: str, door
     assert waiting.heard() is None
     doors.tick(1)
     if door == "glide-mq" and how == "XREADGROUP":
-        # There it is promoted by workers, and where there are none after five seconds.
+        # There workers promote it, or the server after five seconds if there are none.
         assert waiting.heard() is None
         doors.tick(6000)
     assert waiting.heard() == 7
@@ -148,7 +148,7 @@ def test_a_priority_of_glide_mq_is_a_rank_to_others(door: str) -> None:
     doors.glide.add(data="5", lifo=1)
     doors.glide.add(data="6", lifo=1)
     doors.put("bunqueue", 0)
-    # The last to come goes first of its rank, before those who stand in line.
+    # The newest LIFO job is first within its rank, before older jobs.
     assert [doors.take(door) for _ in range(6)] == [6, 5, 0, 1, 2, 3]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jobyard.engine.jobs.take import take
-from jobyard.journal.damage import CORRUPT
+from jobyard.journal.damage import CORRUPT_TEXT
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.bare_doors import BareDoors
 from tests.support.memory_storage import MemoryStorage
@@ -49,7 +49,7 @@ def dead(site: BareDoors, queue: str = "q") -> Any:
 
 
 def check_told(site: BareDoors) -> None:
-    """See that the damage is where operators look."""
+    """Check that the damage is shown to operators."""
     (story,) = site.journal.damages.take_stories()
     assert story.startswith("the body of job 1 is damaged: 00")
     assert " at offset " in story
@@ -67,17 +67,21 @@ def test_bunqueue_shows_a_reason_instead_of_data(site: BareDoors) -> None:
         client.ok("GetJob", id=job_id)["job"],
         client.ok("GetJobs", queue="q", state="waiting")["jobs"][0],
     ):
-        assert (shown["data"], shown["corrupt"], shown["failedReason"]) == (None, True, CORRUPT)
+        assert (shown["data"], shown["corrupt"], shown["failedReason"]) == (
+            None,
+            True,
+            CORRUPT_TEXT,
+        )
     check_told(site)
     client.ok("SubscribeEvents", queue="q")
     assert client.pull()["data"] == "whole"
     assert client.state(job_id) == "failed"
-    assert [one["error"] for one in client.events if one["eventType"] == "failed"] == [CORRUPT]
+    assert [one["error"] for one in client.events if one["eventType"] == "failed"] == [CORRUPT_TEXT]
     assert dead(site)["job"]["corrupt"] is True
     heal(site)
     for place in (site, site.after_a_crash()):
         entry = dead(place)
-        assert (entry["reason"], entry["error"]) == ("corrupt", CORRUPT)
+        assert (entry["reason"], entry["error"]) == ("corrupt", CORRUPT_TEXT)
         stats = place.bunqueue().ok("GetDlqStats", queue="q")["data"]["stats"]
         assert stats["byReason"]["corrupt"] == 1
 
@@ -88,7 +92,7 @@ def test_glide_mq_refuses_to_read_the_data_and_tells_why_a_job_failed(site: Bare
     damage(site)
     key = library.key("job:1")
     for command in (("HGET", key, "data"), ("HMGET", key, "id", "data"), ("HGETALL", key)):
-        assert library.client.refused(*command) == f"ERR {CORRUPT}"
+        assert library.client.refused(*command) == f"ERR {CORRUPT_TEXT}"
     check_told(site)
     assert library.client.ask("HMGET", key, "id", "state") == [b"1", b"waiting"]
     info = library.client.ask("INFO", "persistence").decode()
@@ -96,7 +100,7 @@ def test_glide_mq_refuses_to_read_the_data_and_tells_why_a_job_failed(site: Bare
     assert library.read() == []
     assert library.client.ask("HMGET", key, "state", "failedReason") == [
         b"failed",
-        CORRUPT.encode(),
+        CORRUPT_TEXT.encode(),
     ]
     assert dead(site)["reason"] == "corrupt"
     assert [kind for kind, _ in library.events()][-1] == "failed"
@@ -125,7 +129,7 @@ def test_beanstalk_says_that_there_is_a_job_that_cannot_be_shown(site: BareDoors
     assert b"state: buried" in client.say(b"stats-job 1\r\n")
     assert client.say(b"peek-buried\r\n") == b"INTERNAL_ERROR\r\n"
     entry = dead(site)
-    assert (entry["reason"], entry["error"]) == ("corrupt", CORRUPT)
+    assert (entry["reason"], entry["error"]) == ("corrupt", CORRUPT_TEXT)
     client.say(b"delete 1\r\n")
     assert site.journal.damages.count() == 0
 
@@ -170,8 +174,8 @@ def test_the_rest_of_a_queue_is_taken_past_many_damaged_jobs(site: BareDoors) ->
     for job in site.yard.jobs.all()[:4]:
         place = int(job.place)
         site.storage.flip(site.journal.segments[place >> 32].name, (place & 0xFFFFFFFF) + 9, 1)
-    book = site.others.site.connect().book
-    lease = take(site.yard, [site.yard.queues["q"]], book, TERMS, site.now_ms)
+    lease_set = site.others.site.connect().lease_set
+    lease = take(site.yard, [site.yard.queues["q"]], lease_set, TERMS, site.now_ms)
     assert lease is not None
     assert [client.state(one) for one in ids] == ["failed"] * 4 + ["active"]
     assert len(site.journal.damages.take_stories()) == 4

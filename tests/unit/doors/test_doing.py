@@ -1,4 +1,4 @@
-"""What the log is told of the command that runs when something unexpected happens."""
+"""The command named in the log when something unexpected happens."""
 
 from jobyard.protocols.beanstalk.commands import name_of
 from tests.support.bare_doors import BareDoors

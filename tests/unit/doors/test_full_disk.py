@@ -1,4 +1,4 @@
-"""A full disk refuses new jobs; what becomes of those that are there is kept, or told."""
+"""A full disk refuses new jobs; changes of existing ones are kept, or the loss is reported."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A server that is not well says so at every door, and nothing where it is well."""
+"""An unhealthy server reports it at every door, and nothing while it is healthy."""
 
 import pytest
 

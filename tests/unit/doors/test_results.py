@@ -1,4 +1,4 @@
-"""What jobs came to goes the way of bodies: bounded, counted, and on disk beyond the budget."""
+"""Results of jobs are stored like bodies: bounded, counted, and on disk beyond the budget."""
 
 import json
 
@@ -94,8 +94,8 @@ def test_compaction_takes_results_along(site: BareDoors) -> None:
     client = site.bunqueue()
     compactor = site.others.site.compactor
     for _ in range(3):
-        extra = [client.push("x", data="x" * 30_000) for _ in range(80)]
-        for job_id in extra:
+        details = [client.push("x", data="x" * 30_000) for _ in range(80)]
+        for job_id in details:
             client.ok("Cancel", id=job_id)
         commit(site)
         site.others.site.compact()

@@ -22,11 +22,11 @@ def spilled(budget: int = 0) -> tuple[OpenYard, MemoryStorage]:
 
 def test_bodies_beyond_the_budget_are_read_back_from_disk() -> None:
     site, _ = spilled()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     assert site.bodies.in_memory == 0
     assert all(job.body is None for job in site.yard.jobs.all())
     for size in SIZES:
-        assert site.take(book).body == bytes([size % 251]) * size
+        assert site.take(lease_set).body == bytes([size % 251]) * size
     recount(site.yard)
 
 
@@ -91,12 +91,12 @@ def test_a_damaged_body_is_buried_and_never_delivered(number: int) -> None:
     job = site.yard.jobs.get(number)
     assert job is not None
     storage.flip(site.journal.hot.name, (job.place & 0xFFFFFFFF) + 5, 3)
-    book = site.connect().book
-    taken = [site.take(book).job.id for _ in range(3)]
+    lease_set = site.connect().lease_set
+    taken = [site.take(lease_set).job.id for _ in range(3)]
     assert taken == [other for other in (1, 2, 3, 4) if other != number]
-    assert take(site.yard, [site.queue()], book, TERMS, site.now_ms) is None
+    assert take(site.yard, [site.queue()], lease_set, TERMS, site.now_ms) is None
     assert job.state == DEAD
-    assert job.tally().buries == 1
+    assert job.counters().buries == 1
     assert buried(site.queue()) == [number]
     recount(site.yard)
 
@@ -108,11 +108,11 @@ def test_a_damaged_body_cannot_be_taken_by_id_or_peeked_at() -> None:
     client = site.connect()
     assert client.say(b"peek 1\r\n") == b"INTERNAL_ERROR\r\n"
     with pytest.raises(NotFound):
-        take_job(site.yard, 1, client.book, TERMS, site.now_ms)
+        take_job(site.yard, 1, client.lease_set, TERMS, site.now_ms)
     assert job.state == DEAD
     with pytest.raises(NotFound):
-        take_job(site.yard, 1, client.book, TERMS, site.now_ms)
-    assert job.tally().buries == 1
+        take_job(site.yard, 1, client.lease_set, TERMS, site.now_ms)
+    assert job.counters().buries == 1
     recount(site.yard)
 
 
@@ -132,8 +132,8 @@ def test_a_damaged_body_stays_buried_over_a_restart() -> None:
     job = damaged.yard.jobs.all()[2]
     segment = damaged.journal.segments[job.place >> 32]
     storage.flip(segment.name, job.place & 0xFFFFFFFF, 0)
-    book = damaged.connect().book
-    assert [damaged.take(book).job.id for _ in range(3)] == [1, 2, 4]
+    lease_set = damaged.connect().lease_set
+    assert [damaged.take(lease_set).job.id for _ in range(3)] == [1, 2, 4]
     damaged.commit()
     again = OpenYard(storage.cut_off(), budget=0)
     assert buried(again.queue()) == [3]

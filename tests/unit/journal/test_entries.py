@@ -1,4 +1,4 @@
-from jobyard.model.entry import WEBHOOK
+from jobyard.model.entry import EntryKind
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, recount
 
@@ -12,11 +12,11 @@ def test_an_entry_is_its_newest_value_after_a_restart() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
     for value in (b"old", b"x" * 5000, b"new"):
-        site.journal.set_entry(WEBHOOK, b"a", value)
-    site.journal.set_entry(WEBHOOK, b"b", b"")
-    site.journal.set_entry(WEBHOOK, b"c", b"c")
-    site.journal.drop_entry(WEBHOOK, b"c")
-    site.journal.drop_entry(WEBHOOK, b"never there")
+        site.journal.set_entry(EntryKind.WEBHOOK, b"a", value)
+    site.journal.set_entry(EntryKind.WEBHOOK, b"b", b"")
+    site.journal.set_entry(EntryKind.WEBHOOK, b"c", b"c")
+    site.journal.drop_entry(EntryKind.WEBHOOK, b"c")
+    site.journal.drop_entry(EntryKind.WEBHOOK, b"never there")
     site.commit()
     again = OpenYard(storage.cut_off())
     for each in (site, again):
@@ -31,9 +31,9 @@ def test_an_entry_that_was_dropped_never_comes_back_and_is_forgotten_in_the_end(
         for number in range(40):
             key = b"%d" % (number % 10)
             if (number + boot) % 3:
-                site.journal.set_entry(WEBHOOK, key, b"%d;" % boot * 200)
+                site.journal.set_entry(EntryKind.WEBHOOK, key, b"%d;" % boot * 200)
             else:
-                site.journal.drop_entry(WEBHOOK, key)
+                site.journal.drop_entry(EntryKind.WEBHOOK, key)
             site.commit()
         wanted = values_of(site)
         site.compact()
@@ -44,9 +44,9 @@ def test_an_entry_that_was_dropped_never_comes_back_and_is_forgotten_in_the_end(
         assert values_of(site) == wanted
         recount(site.yard)
     for key in list(wanted):
-        site.journal.drop_entry(WEBHOOK, key)
+        site.journal.drop_entry(EntryKind.WEBHOOK, key)
     for _ in range(60):
-        site.journal.set_entry(WEBHOOK, b"last", b"x" * 1000)
+        site.journal.set_entry(EntryKind.WEBHOOK, b"last", b"x" * 1000)
         site.commit()
     site.compact()
     assert values_of(site) == {b"last": b"x" * 1000}

@@ -150,7 +150,7 @@ def test_nobody_waits_for_a_lease_or_for_an_end_by_time() -> None:
     job = site.put(ttr_ms=1000)
     site.commit()
     appended, batch = site.journal.appended, job.batch
-    site.take(site.connect().book)
+    site.take(site.connect().lease_set)
     site.tick(1000)
     assert site.yard.counters.timed_out_total() == 1
     assert (site.journal.appended, job.batch) == (appended, batch)
@@ -288,9 +288,9 @@ def test_every_job_can_be_deleted_in_any_order_on_a_full_disk_while_compaction_r
 @pytest.mark.parametrize("size", [1, 1000, 60_000])
 def test_every_job_can_be_finished_on_a_full_disk_while_compaction_runs(size: int) -> None:
     site, storage = full_yard(b"x" * size)
-    book = site.connect().book
-    while take(site.yard, [site.queue()], book, TERMS, site.now_ms) is not None:
-        for lease in list(book.leases.items):
+    lease_set = site.connect().lease_set
+    while take(site.yard, [site.queue()], lease_set, TERMS, site.now_ms) is not None:
+        for lease in list(lease_set.leases.items):
             finish(site.yard, lease.job, site.now_ms)  # type: ignore[attr-defined]
         site.commit()
         site.compactor.step()
@@ -320,7 +320,7 @@ def test_puts_are_taken_again_once_there_is_room() -> None:
     site, storage = full_yard()
     storage.capacity = None
     with pytest.raises(YardFull):
-        site.put(b"x" * 1000)  # the disk was asked a moment ago
+        site.put(b"x" * 1000)  # the disk was checked a moment ago
     site.now_ms += FULL_RETRY_MS
     site.put(b"x" * 1000)
     assert not site.journal.is_full
@@ -356,9 +356,9 @@ def test_a_job_too_large_for_the_room_is_refused_while_small_ones_pass() -> None
 
 def test_a_full_disk_goes_without_lease_records_and_keeps_ends_narrow() -> None:
     site, _ = full_yard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     before = site.journal.records_count
-    lease = site.take(book)
+    lease = site.take(lease_set)
     assert site.journal.records_count == before
     size = site.journal.open_bytes()
     finish(site.yard, lease.job, site.now_ms)
@@ -368,7 +368,7 @@ def test_a_full_disk_goes_without_lease_records_and_keeps_ends_narrow() -> None:
 def test_a_full_disk_goes_without_the_end_of_a_run_that_nobody_waits_for() -> None:
     site, storage = full_yard()
     client = site.connect()
-    site.take(client.book)
+    site.take(client.lease_set)
     before = site.journal.records_count
     client.leave()
     assert site.journal.records_count == before
@@ -397,7 +397,7 @@ def test_a_note_that_no_spare_could_be_made_is_enough_to_be_careful() -> None:
     site.journal.note_full()
     assert site.journal.is_full
     before = site.journal.records_count
-    site.take(site.connect().book)
+    site.take(site.connect().lease_set)
     assert site.journal.records_count == before
     site.put()
     assert site.yard.jobs.count == 2
@@ -545,7 +545,7 @@ def test_a_journal_that_is_off_has_no_storage() -> None:
 
 
 def test_a_seal_always_finds_its_room() -> None:
-    """Fill segments to the last byte; whoever seals one must still have the room."""
+    """Fill segments to the last byte; a seal must still have room."""
     for size in range(1000, 1000 + 2 * SEAL_SIZE, 7):
         storage = MemoryStorage()
         site = OpenYard(storage, segment_size=4096)
@@ -559,16 +559,16 @@ def test_a_seal_always_finds_its_room() -> None:
 def test_the_news_of_a_job_are_repeated_where_they_go_on() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage, segment_size=8192)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = site.put(b"old", rank=1)
     trails = set()
     for number in range(30):
-        site.take(book)
+        site.take(lease_set)
         release(site.yard, job, number, 0, site.now_ms)
         trails.add(int(job.trail))
         site.put(b"x" * 900, rank=1 << 20)
         recount(site.yard)
-    site.take(book)
+    site.take(lease_set)
     bury(site.yard, job, 3, NOW_MS)
     site.commit()
     assert len(trails) > 2

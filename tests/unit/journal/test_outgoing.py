@@ -1,4 +1,4 @@
-"""Batches on their way to the disk: in pieces, and read before they are written."""
+"""Batches waiting to be written: in pieces, and readable before they are written."""
 
 import random
 
@@ -10,7 +10,7 @@ from jobyard.journal.format.segment import (
     encode_batch,
     encode_pieces,
 )
-from jobyard.journal.outgoing import Pending
+from jobyard.journal.outgoing import OutgoingBatch
 from jobyard.journal.unsummed import Unsummed
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard
@@ -22,7 +22,7 @@ def test_any_part_of_a_batch_is_read_whatever_its_pieces() -> None:
     rng = random.Random(7)
     pieces = [bytes(rng.randrange(256) for _ in range(size)) for size in (3, 0, 10, 1, 7)]
     whole = b"".join(pieces)
-    batch = Pending(Segment(1, HOT, 1000), pieces, 5, 1, is_seal=False)
+    batch = OutgoingBatch(Segment(1, HOT, 1000), pieces, 5, 1, is_seal=False)
     assert batch.size == len(whole)
     for at in range(len(whole)):
         for size in range(len(whole) + 2):
@@ -56,7 +56,7 @@ def test_a_batch_that_is_summed_over_turns_is_like_any_other() -> None:
                 for most in (1000, len(whole)):
                     unsummed = Unsummed(segment, 5, fields, records, bodies, crc)
                     assert sum(len(piece) for piece in unsummed.pieces) == len(whole)
-                    while unsummed.go_on(most) >= most:
+                    while unsummed.proceed(most) >= most:
                         pass
                     assert b"".join(unsummed.pieces) == whole
 

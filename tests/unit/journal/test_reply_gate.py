@@ -171,7 +171,7 @@ def test_answers_of_both_kinds_leave_in_order_and_in_time(
             handed.append((batch, 0, data))
             outbox.hand(data, batch)
         else:
-            # What was on the disk when it was handed over binds no more.
+            # What was on the disk when it was passed in no longer matters.
             handed.append((batch, max(batch, synced) if synced > durable else 0, data))
             outbox.hand_synced(data, batch, synced)
         ahead = next(

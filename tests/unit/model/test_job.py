@@ -15,8 +15,8 @@ def test_a_job_is_born_outside_every_index_with_its_due_time_set() -> None:
 
 def test_rare_counters_cost_nothing_before_their_first_event() -> None:
     job = Job(7, Queue("q"), 3, 5, 9, 1000, 0, 60, PLAIN, b"", 0, BEANSTALK, RAW)
-    before = job.extra
+    before = job.details
     assert before is None
-    job.tally().kicks += 2
-    assert job.extra is not None
-    assert job.tally().kicks == 2
+    job.counters().kicks += 2
+    assert job.details is not None
+    assert job.counters().kicks == 2

@@ -6,7 +6,8 @@ from jobyard.model.family import BEANSTALK
 from jobyard.model.job import RAW, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import PLAIN
-from jobyard.model.queue import Queue, Waiter
+from jobyard.model.queue import Queue
+from jobyard.model.waiter import Waiter
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.yards import OpenYard
 
@@ -15,13 +16,13 @@ from tests.support.yards import OpenYard
 def test_waiters_stand_in_every_line_in_order_of_arrival(
     steps: list[tuple[int, bool, int]],
 ) -> None:
-    book = OpenYard().connect().book
+    lease_set = OpenYard().connect().lease_set
     queues = [Queue(name) for name in "abc"]
     lines: list[list[Waiter]] = [[], [], []]
     for number, (at, is_arrival, pick) in enumerate(steps):
         line = lines[at]
         if is_arrival:
-            waiter = Waiter(number, book, TERMS, NEVER_MS, NEVER_MS)
+            waiter = Waiter(number, lease_set, TERMS, NEVER_MS, NEVER_MS)
             for queue, others in zip(queues[at:], lines[at:], strict=True):
                 queue.link(waiter)
                 others.append(waiter)
@@ -48,13 +49,13 @@ def standing(queue: Queue) -> list[Waiter]:
 
 
 def test_a_waiter_rings_at_the_earlier_of_its_two_alarms() -> None:
-    book = OpenYard().connect().book
-    assert Waiter(1, book, TERMS, 10, 20).sort_key == 10
-    assert Waiter(1, book, TERMS, 20, 10).sort_key == 10
+    lease_set = OpenYard().connect().lease_set
+    assert Waiter(1, lease_set, TERMS, 10, 20).sort_key == 10
+    assert Waiter(1, lease_set, TERMS, 20, 10).sort_key == 10
 
 
 def test_an_empty_book_has_no_deadline() -> None:
-    assert OpenYard().connect().book.soonest_ms() == NEVER_MS
+    assert OpenYard().connect().lease_set.soonest_ms() == NEVER_MS
 
 
 def test_a_queue_counts_jobs_in_every_state() -> None:

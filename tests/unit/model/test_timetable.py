@@ -108,18 +108,18 @@ def test_an_expression_fires_at_its_times(text: str, expected: list[str]) -> Non
         ("* * * MAYBE *", 'month "MAYBE"'),
         ("* * * * 8", 'day of week "8"'),
         ("* * * * L", 'day of week "L"'),
-        ("* * * * MON#6", "1 to 5 of a kind"),
-        ("* * * * MON#", "1 to 5 of a kind"),
+        ("* * * * MON#6", "expected #1 to #5 or #L"),
+        ("* * * * MON#", "expected #1 to #5 or #L"),
         ("* * * * 1-5#2", 'day of week "1-5#2"'),
         ("* * * * 1-5L", 'day of week "1-5L"'),
         ("* * L-3 * *", 'day of month "L-3"'),
         ("L * * * *", 'minute "L"'),
         ("? * * * *", 'minute "\\?"'),
         ("5,,6 * * * *", 'minute ""'),
-        ("*/0 * * * *", "a step is 1 to 60"),
-        ("*/61 * * * *", "a step is 1 to 60"),
-        ("*/ * * * *", "a step is 1 to 60"),
-        ("* * * * */8", "a step is 1 to 7"),
+        ("*/0 * * * *", "step must be 1 to 60"),
+        ("*/61 * * * *", "step must be 1 to 60"),
+        ("*/ * * * *", "step must be 1 to 60"),
+        ("* * * * */8", "step must be 1 to 7"),
         ("5-1 * * * *", "must not run backwards"),
         ("1-2-3 * * * *", 'minute "1-2-3"'),
         ("60 * * * * *", 'second "60"'),
@@ -185,7 +185,7 @@ def test_starts_at_the_ends_of_time_are_answered() -> None:
         ("30 2 29 3 *", "Europe/Rome", "2026-03-28T12:00", ["29 03:00:00+02"]),
         ("0 3 * * *", "Europe/Rome", "2026-03-28T12:00", ["29 03:00:00+02", "30 03:00:00+02"]),
         ("0 0 * * *", "America/Sao_Paulo", "2017-10-14T12:00", ["15 01:00:00-02"]),
-        # 02:30 comes twice: the first time only, also when asked between the two.
+        # 02:30 comes twice: only the first counts, even for a query between the two.
         ("30 2 * * *", "Europe/Rome", "2026-10-24T12:00", ["25 02:30:00+02", "26 02:30:00+01"]),
         ("30 2 * * *", "Europe/Rome", "2026-10-25T01:10", ["26 02:30:00+01"]),
         ("*/30 2 * * *", "Europe/Rome", "2026-10-25T00:10", ["25 02:30:00+02", "26 02:00:00+01"]),
@@ -249,7 +249,7 @@ def drawn_field(draw: st.DrawFn, low: int, high: int) -> Drawn:
 
 
 class Oracle(NamedTuple):
-    """What an expression means, decided minute by minute."""
+    """The meaning of an expression, decided minute by minute."""
 
     minutes: Drawn
     hours: Drawn
@@ -349,7 +349,7 @@ def test_seconds_refine_the_slots_of_the_minutes(
     start_ms = start_s * 1000
     by_minute = Timetable(oracle.text(), None)
     timetable = Timetable(f"{seconds.text} {oracle.text()}", None)
-    # The minute the start lies in may still have seconds to come.
+    # The minute of the start may still have seconds left.
     minute_ms = by_minute.next_after(start_ms - start_ms % 60_000 - 1)
     if minute_ms < NEVER_MS and minute_ms + max(seconds.values) * 1000 <= start_ms:
         minute_ms = by_minute.next_after(minute_ms)

@@ -1,44 +1,44 @@
-"""Failed attempts: mistakes are free, guesses are slow, and nobody else is held up."""
+"""Failed attempts: mistakes are free, guesses are slow, and other clients are not delayed."""
 
 from jobyard.protocols.login_attempts import (
     ADDRESSES_MAX,
     DELAY_MS,
-    DELAY_MS_MAX,
     FAILURES_PER_S,
     FORGET_MS,
     FREE_FAILURES,
-    Attempts,
+    REFUSAL_DELAY_MS_MAX,
+    LoginAttempts,
 )
 
 NOW_MS = 1_700_000_000_000
 
 
 def test_a_few_mistakes_are_free_and_then_each_costs_twice_as_much() -> None:
-    attempts = Attempts()
+    attempts = LoginAttempts()
     delays = [attempts.fail("a", NOW_MS + n * 2000) for n in range(FREE_FAILURES + 12)]
     assert delays[:FREE_FAILURES] == [0] * FREE_FAILURES
     assert delays[FREE_FAILURES : FREE_FAILURES + 3] == [DELAY_MS, 2 * DELAY_MS, 4 * DELAY_MS]
     assert delays == sorted(delays)
-    assert delays[-1] == DELAY_MS_MAX
+    assert delays[-1] == REFUSAL_DELAY_MS_MAX
     assert attempts.failed_count == len(delays)
     assert attempts.fail("b", NOW_MS) == 0, "another address pays for nothing"
 
 
 def test_a_delay_never_overflows() -> None:
-    attempts = Attempts()
+    attempts = LoginAttempts()
     for n in range(5000):
-        assert 0 <= attempts.fail("a", NOW_MS + n * 1000) <= DELAY_MS_MAX
+        assert 0 <= attempts.fail("a", NOW_MS + n * 1000) <= REFUSAL_DELAY_MS_MAX
 
 
 def test_all_is_forgotten_after_a_while() -> None:
-    attempts = Attempts()
+    attempts = LoginAttempts()
     for _ in range(20):
         attempts.fail("a", NOW_MS)
     assert attempts.fail("a", NOW_MS + FORGET_MS) == 0
 
 
 def test_past_a_rate_nothing_is_compared_for_the_rest_of_the_second() -> None:
-    attempts = Attempts()
+    attempts = LoginAttempts()
     for n in range(FAILURES_PER_S):
         assert attempts.may_try("a", NOW_MS + n)
         attempts.fail("a", NOW_MS + n)
@@ -49,7 +49,7 @@ def test_past_a_rate_nothing_is_compared_for_the_rest_of_the_second() -> None:
 
 
 def test_the_table_is_bounded_and_keeps_who_failed_last() -> None:
-    attempts = Attempts()
+    attempts = LoginAttempts()
     for _ in range(10):
         attempts.fail("first", NOW_MS)
     for n in range(ADDRESSES_MAX):

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from jobyard.protocols.bunqueue.session import ASKED_MAX
-from jobyard.protocols.http.session import SERVED_MAX
+from jobyard.protocols.http.limits import SERVED_MAX
 from tests.support.bare_http import BareHttp
 from tests.support.bunqueue import frame, pack
 
@@ -20,7 +20,7 @@ def site() -> BareHttp:
 
 
 def finish(site: BareHttp) -> None:
-    """Let turns pass until nothing is left to do."""
+    """Run turns until nothing is left to do."""
     while site.slice() or site.yard.tasks.count() > 0:
         pass
 
@@ -56,7 +56,7 @@ def test_a_connection_that_goes_leaves_nothing_to_do(site: BareHttp) -> None:
     http.close()
     tcp.close()
     finish(site)
-    assert not site.stirred
+    assert not site.wake
 
 
 @pytest.mark.parametrize("count", [ASKED_MAX - 1, ASKED_MAX, ASKED_MAX + 1, 3 * ASKED_MAX + 7])

@@ -9,7 +9,7 @@ from tests.support.yards import OpenYard
 
 def test_the_seams_promise_and_do_nothing() -> None:
     peer = Peer()
-    peer.stirred()
+    peer.wake()
     with pytest.raises(NotImplementedError):
         Entrance().enter(peer)
     session = Session(peer, Journal(None, 1 << 20, ids_ahead=False))

@@ -1,4 +1,4 @@
-"""Sessions that do what a test wants, to see what a connection makes of it."""
+"""Sessions controlled by a test, to check how a connection reacts."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from jobyard.protocols.session import Entrance, Peer, Session
 
 
 class Puppet(Session):
-    """A session that notes what it is told and says what the test wants."""
+    """A session that records its calls and sends what the test wants."""
 
     def __init__(self, peer: Peer) -> None:
         super().__init__(peer, Journal(None, 1 << 20, ids_ahead=False))

@@ -1,4 +1,4 @@
-"""One account of bytes over all doors: exact at every moment, empty at the end, bounded."""
+"""The memory limit of all connections: exact at every moment, zero at the end, bounded."""
 
 import contextlib
 import gc
@@ -70,7 +70,7 @@ class House:
         self.server = Server(config, Log("error", "text"), {})
         gc.unfreeze()
         gc.set_threshold(*thresholds)
-        self.guard = self.server._guard
+        self.shared_limits = self.server._shared_limits
         self.clock = Clock()
         self.hot = HotLoop(self.server._turns, self.server._gate, self.clock, 1000)
         self._listeners = {door: socket.create_server(("127.0.0.1", 0)) for door in DOORS}
@@ -105,7 +105,7 @@ class House:
             self.check()
 
     def hear(self, client: socket.socket, ends: bytes) -> bytes:
-        """Turn until something was heard that ends so."""
+        """Run turns until something was received that ends so."""
         heard = b""
         deadline = time.monotonic() + PATIENCE_S
         while not heard.endswith(ends) or not heard:
@@ -119,9 +119,9 @@ class House:
         return heard
 
     def check(self) -> None:
-        """See that exactly what is held is charged."""
+        """Check that exactly what is held is charged."""
         sizes = [one._session.held_size() + one.unsent_size() for one in self.hot.connections()]
-        assert self.guard.held == sum(max(0, size - FREE_SIZE) for size in sizes)
+        assert self.shared_limits.held == sum(max(0, size - FREE_SIZE) for size in sizes)
 
     def close(self) -> None:
         for listener in self._listeners.values():
@@ -145,21 +145,21 @@ def test_whatever_is_cut_off_is_given_back(house: House) -> None:
         client = house.connect(door)
         clients.append(client)
         house.send(client, data[: rng.randrange(1, len(data))])
-        highest = max(highest, house.guard.held)
+        highest = max(highest, house.shared_limits.held)
         if len(clients) > 8:
             clients.pop(rng.randrange(len(clients))).close()
     assert highest > 4 * MIB
     for client in clients:
         client.close()
     house.turn_until(lambda: not house.hot.connections())
-    assert house.guard.held == 0
+    assert house.shared_limits.held == 0
 
 
 def test_complete_input_is_held_no_more(house: House) -> None:
     for door, data in LONGS[:4]:
         client = house.connect(door)
         house.send(client, data)
-        house.turn_until(lambda: house.guard.held == 0)
+        house.turn_until(lambda: house.shared_limits.held == 0)
         client.close()
 
 
@@ -172,19 +172,19 @@ def test_unread_answers_are_charged_until_they_leave(house: House) -> None:
     client = house.connect("beanstalk")
     put_great(house, client)
     house.send(client, b"peek 1\r\n")
-    house.turn_until(lambda: house.guard.held > MIB)
+    house.turn_until(lambda: house.shared_limits.held > MIB)
     house.check()
     heard = house.hear(client, b"xx\r\n")
     assert len(heard) > GREAT
-    house.turn_until(lambda: house.guard.held == 0)
+    house.turn_until(lambda: house.shared_limits.held == 0)
     house.send(client, b"peek 1\r\n")
-    house.turn_until(lambda: house.guard.held > MIB)
+    house.turn_until(lambda: house.shared_limits.held > MIB)
     client.close()
     house.turn_until(lambda: not house.hot.connections())
-    assert house.guard.held == 0
+    assert house.shared_limits.held == 0
 
 
-# What is answered to one who is too large while the account is overdrawn.
+# The answer to a connection that is too large while the limit is exceeded.
 REFUSALS = {
     0: b"OUT_OF_MEMORY\r\n",
     1: b"Out of memory for unfinished commands, try again later",
@@ -200,8 +200,8 @@ REFUSALS = {
 @pytest.mark.parametrize("number", sorted(REFUSALS))
 def test_the_newest_large_consumer_is_refused_in_its_own_words(house: House, number: int) -> None:
     door, data = LONGS[number]
-    house.guard.memory_max = 2 * MIB
-    house.guard._large_max = 3 * MIB // 2
+    house.shared_limits.memory_max = 2 * MIB
+    house.shared_limits._large_max = 3 * MIB // 2
     client = house.connect(door)
     heard = b""
     house.send(client, data)
@@ -218,8 +218,8 @@ def test_the_newest_large_consumer_is_refused_in_its_own_words(house: House, num
                 break
             heard += data
     assert REFUSALS[number] in heard or door in ("bunqueue", "glidemq")
-    assert house.guard.inputs_refused == 1
-    assert house.guard.held == 0
+    assert house.shared_limits.inputs_refused == 1
+    assert house.shared_limits.held == 0
     # Others are served meanwhile, and this one again where it may stay.
     other = client if door == "beanstalk" else house.connect("beanstalk")
     house.send(other, b"list-tube-used\r\n")
@@ -234,50 +234,50 @@ def test_one_who_holds_much_and_asks_for_no_more_is_left_alone(house: House) -> 
     house.send(client, head + b"x" * 2 * MIB)
     [connection] = house.hot.connections()
     house.turn_until(lambda: connection._session.held_size() == 2 * MIB)
-    house.guard.memory_max = MIB
-    house.guard._large_max = MIB
-    connection.stirred()
+    house.shared_limits.memory_max = MIB
+    house.shared_limits._large_max = MIB
+    connection.wake()
     house.hot.turn(0.0)
-    assert house.guard.inputs_refused == 0
+    assert house.shared_limits.inputs_refused == 0
     house.send(client, b"x" * 100_000)
-    house.turn_until(lambda: house.guard.inputs_refused == 1)
+    house.turn_until(lambda: house.shared_limits.inputs_refused == 1)
     client.close()
 
 
 def test_one_who_is_answered_while_it_grows_is_refused_too(house: House) -> None:
     client = house.connect("glidemq")
-    house.guard.memory_max = MIB
-    house.guard._large_max = MIB
+    house.shared_limits.memory_max = MIB
+    house.shared_limits._large_max = MIB
     house.send(client, b"MULTI\r\n")
     echo = b"*2\r\n$4\r\nECHO\r\n$30000\r\n" + b"x" * 30_000 + b"\r\n"
     for _ in range(50):
         # One command a turn, so that each is answered before the next comes.
         house.send(client, echo)
         house.hot.turn(0.0)
-    house.turn_until(lambda: house.guard.inputs_refused == 1)
+    house.turn_until(lambda: house.shared_limits.inputs_refused == 1)
     client.close()
 
 
 def test_one_who_does_not_read_is_closed_when_answers_take_too_much(house: House) -> None:
     client = house.connect("beanstalk")
     put_great(house, client)
-    house.guard.memory_max = MIB
-    house.guard._large_max = MIB
+    house.shared_limits.memory_max = MIB
+    house.shared_limits._large_max = MIB
     house.send(client, b"peek 1\r\n")
     house.turn_until(lambda: not house.hot.connections())
-    assert (house.guard.outputs_cut, house.guard.held) == (1, 0)
+    assert (house.shared_limits.outputs_cut, house.shared_limits.held) == (1, 0)
     client.close()
 
 
 def test_an_address_may_have_so_many_connections(house: House) -> None:
-    house.guard.address_max = 3
+    house.shared_limits.address_max = 3
     clients = [house.connect("beanstalk") for _ in range(5)]
-    house.turn_until(lambda: house.guard.connections_refused == 2)
+    house.turn_until(lambda: house.shared_limits.connections_refused == 2)
     assert len(house.hot.connections()) == 3
     for client in clients:
         client.close()
     house.turn_until(lambda: not house.hot.connections())
-    assert house.guard.connections == {}
+    assert house.shared_limits.connections == {}
     late = house.connect("beanstalk")
     house.send(late, b"list-tube-used\r\n")
     assert house.hear(late, b"\r\n") == b"USING default\r\n"

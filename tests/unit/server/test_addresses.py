@@ -61,7 +61,7 @@ def test_an_address_is_read(text: str, address: TcpAddress | UnixAddress) -> Non
         ("tcp://127.0.0.1:1", "is a URL"),
         ("unix:", "needs the path"),
         ("unix:a\0b", "NUL"),
-        ("unix:" + "a" * 108, "108 bytes long; at most 107"),
+        ("unix:" + "a" * 108, "108 bytes long; the limit is 107"),
         ("unix:" + "é" * 54, "108 bytes long"),
     ],
 )

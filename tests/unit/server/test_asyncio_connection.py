@@ -23,7 +23,7 @@ HIGH_WATER = 64 * 1024
 
 
 class FakeTransport:
-    """A transport whose peer reads when the test says so."""
+    """A transport whose peer reads on the test's request."""
 
     def __init__(self) -> None:
         self.sent = b""
@@ -44,7 +44,7 @@ class FakeTransport:
             self.protocol.pause_writing()
 
     def drain(self) -> None:
-        """Let the peer read everything."""
+        """Make the peer read everything."""
         was_slow = self.buffered > HIGH_WATER
         self.buffered = 0
         if was_slow:
@@ -72,7 +72,7 @@ class FakeTransport:
 
 
 class ScriptedCommits(Commits):
-    """Lets everything go in every turn, or fails."""
+    """Releases everything in every turn, or fails."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -176,7 +176,7 @@ def test_a_failed_commit_is_reported_and_nothing_is_sent(hall: Hall) -> None:
 
 
 def test_after_a_failure_no_later_turn_sends_anything(hall: Hall) -> None:
-    """The server is on its way out, but the loop still runs and peers still talk."""
+    """The server is stopping, but the loop still runs and peers still send."""
     connection, transport, session = hall.connect()
     session.on_data = lambda: session.say(b"answer", awaits=3)
     hall.commits.safe = 3
@@ -215,7 +215,7 @@ def test_reading_stops_while_a_session_has_enough(hall: Hall) -> None:
     connection.data_received(b"x")
     assert not transport.is_reading
     session.unread = 0
-    session.peer.stirred()
+    session.peer.wake()
     hall.turn()
     assert transport.is_reading
 
@@ -283,10 +283,10 @@ def test_a_long_answer_is_given_to_the_transport_as_the_peer_reads(hall: Hall) -
     session.on_data = lambda: session.write_long(list(pieces))
     connection.data_received(b"x")
     hall.turn()
-    guard = hall.streams.turns.guard
+    shared_limits = hall.streams.turns.shared_limits
     assert 0 < len(transport.sent) <= 2 * HIGH_WATER
     assert session.peer.unsent_size() == len(whole)
-    assert guard.held == len(whole) - FREE_SIZE
+    assert shared_limits.held == len(whole) - FREE_SIZE
     session.on_data = lambda: session.say(b"behind")
     connection.data_received(b"x")
     while len(transport.sent) < len(whole) + 6:
@@ -297,7 +297,7 @@ def test_a_long_answer_is_given_to_the_transport_as_the_peer_reads(hall: Hall) -
     assert transport.sent == whole + b"behind"
     transport.drain()
     hall.turn()
-    assert (session.peer.unsent_size(), guard.held) == (0, 0)
+    assert (session.peer.unsent_size(), shared_limits.held) == (0, 0)
 
 
 def test_the_end_waits_for_all_pieces_of_a_long_answer(hall: Hall) -> None:
@@ -336,7 +336,7 @@ def test_a_connection_that_is_lost_sends_no_more_pieces(hall: Hall) -> None:
     transport.drain()
     hall.turn()
     assert len(transport.sent) == before
-    assert hall.streams.turns.guard.held == 0
+    assert hall.streams.turns.shared_limits.held == 0
 
 
 def test_who_has_caught_up_meanwhile_is_not_cut_off(hall: Hall) -> None:
@@ -377,7 +377,7 @@ def test_a_lost_connection_is_given_back_once(hall: Hall) -> None:
     assert empty == [1]
     assert hall.streams.connections == set()
     hall.commits.safe = 3
-    session.peer.stirred()
+    session.peer.wake()
     hall.streams.schedule()
     hall.turn()
     assert transport.sent == b""
@@ -401,7 +401,7 @@ def test_an_error_that_changed_nothing_costs_one_connection(hall: Hall) -> None:
     session.on_data = fail
     other_session.on_data = lambda: other_session.say(b"answer")
     broken.data_received(b"x")
-    # What was on its way already is not heard any more.
+    # Input that was in transit is no longer read.
     broken.data_received(b"x")
     hall.turn()
     assert broken_transport.is_aborted
@@ -420,7 +420,7 @@ def test_an_error_when_a_session_goes_on_costs_one_connection(hall: Hall) -> Non
         raise ValueError
 
     session.on_resume = fail
-    session.peer.stirred()
+    session.peer.wake()
     hall.turn()
     assert transport.is_aborted
     assert session.calls == ["resume", "closed"]

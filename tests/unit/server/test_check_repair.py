@@ -127,7 +127,7 @@ def test_several_damaged_files_are_repaired_in_one_go(folder: Path) -> None:
 
 
 def test_jobs_outlive_the_name_of_their_queue(folder: Path) -> None:
-    """The name stands in one record, before the first job; the jobs themselves are whole."""
+    """The name is in one record, before the first job; the jobs themselves are whole."""
     path = segments(folder)[0]
     flip(path, path.read_bytes().index(b"default"))
     assert run_check(folder)[0] == EXIT_DAMAGED
@@ -180,7 +180,7 @@ def test_a_damaged_long_body_is_found_and_repaired(tmp_path: Path) -> None:
     code, said = run_check(folder)
     assert code == EXIT_DAMAGED
     assert path.name in said
-    lost = "the body of job 1 of queue default is damaged for good and is not delivered"
+    lost = "the body of job 1 of queue default is damaged beyond repair"
     code, said = run_repair(folder)
     assert code == 0
     assert lost in said
@@ -213,7 +213,7 @@ def test_a_torn_tail_is_told_and_is_no_damage(tmp_path: Path) -> None:
     data[last + 96 + 100] ^= 1
     path.write_bytes(bytes(data))
     code, said = run_check(folder)
-    # The newest batch is not known to be on disk: nobody was told so by a later one.
+    # The newest batch is not known to be on disk: no later one states it.
     assert code == 0
     assert "torn tail" in said
     assert jobs_in(folder) == 2

@@ -1,4 +1,4 @@
-"""When records go to the disk, and when the answers go that waited for them."""
+"""When records are written to disk, and when the answers that wait for them are sent."""
 
 import contextlib
 
@@ -210,7 +210,7 @@ def test_in_class_os_ids_are_on_disk_before_they_run_out() -> None:
 
 
 def careful_desk(durability: str = OS) -> Desk:
-    """Return a desk with nothing left to sync, whose queue `default` asks for syncs."""
+    """Return a desk with nothing left to sync, whose queue `default` requires syncs."""
     desk = Desk(durability)
     open_topic_queue(desk.site.yard, "default", config(durable=True), NOW_MS)
     desk.committer.turn(NOW_MS)
@@ -263,7 +263,7 @@ def test_in_class_os_one_sync_serves_all_who_ask_while_others_pass() -> None:
 def test_in_class_sync_nothing_is_asked_for_beyond_it() -> None:
     desk = careful_desk(SYNC)
     desk.put()
-    assert desk.journal.raised == 0
+    assert desk.journal.sync_requested == 0
     desk.committer.turn(NOW_MS + 1)
     assert desk.take_calls() == ["write", "sync"]
     assert desk.gate.sync_asked == 0
@@ -389,6 +389,6 @@ def test_a_stop_whose_sync_fails_lets_nothing_go() -> None:
 
 
 def test_the_committer_needs_what_a_file_storage_has() -> None:
-    """The stand-in above must not have what the real one lacks."""
+    """The replacement above must not have what the real one lacks."""
     for name in ("sync", "create", "fill"):
         assert callable(getattr(FileStorage, name))

@@ -107,7 +107,7 @@ def hall() -> Iterator[Hall]:
 
 
 def numbered(size: int) -> bytes:
-    """Return bytes in which no two places look alike."""
+    """Return bytes that differ at every position."""
     return b"".join(struct.pack(">I", n) for n in range(size // 4))
 
 
@@ -142,7 +142,7 @@ def test_only_who_asked_for_the_disk_waits_for_it(hall: Hall) -> None:
     careful, plain = hall.connect(), hall.connect()
 
     def ask() -> None:
-        journal.raised = 7
+        journal.sync_requested = 7
         careful.session.say(b"careful", awaits=7)
 
     careful.session.on_data = ask
@@ -161,7 +161,7 @@ def test_only_who_asked_for_the_disk_waits_for_it(hall: Hall) -> None:
 
 def test_what_time_does_holds_back_no_answer(hall: Hall) -> None:
     line = hall.connect()
-    hall.turns.yard.journal.raised = 7
+    hall.turns.yard.journal.sync_requested = 7
     line.session.on_data = lambda: line.session.say(b"answer")
     line.client.send(b"x")
     hall.turn_until(lambda: line.session.heard == b"x")
@@ -238,7 +238,7 @@ def test_more_answers_behind_an_unsent_one_keep_their_order(hall: Hall) -> None:
 
 
 def flood(hall: Hall, line: Line) -> int:
-    """Send until the kernel takes no more; return how much the session was given."""
+    """Send until the kernel accepts no more; return how much the session received."""
     with contextlib.suppress(BlockingIOError):
         while True:
             line.client.send(b"x" * 65536)
@@ -277,7 +277,7 @@ def test_a_session_with_much_unread_input_gets_no_more(hall: Hall) -> None:
     hall.turn_until(lambda: line.session.heard != b"")
     assert flood(hall, line) == 1
     line.session.unread = 0
-    line.session.peer.stirred()
+    line.session.peer.wake()
     hall.turn_until(lambda: len(line.session.heard) > 1)
 
 
@@ -311,7 +311,7 @@ def test_a_stalled_session_does_not_go_on_while_the_peer_does_not_read(hall: Hal
     assert "resume" not in line.session.calls
 
 
-# -- those who do not read ---------------------------------------------------------------------
+# -- peers that do not read --------------------------------------------------------------------
 
 
 def test_a_peer_that_reads_nothing_for_long_is_closed(hall: Hall) -> None:
@@ -389,7 +389,7 @@ def test_a_finished_session_is_closed_after_its_last_answer(hall: Hall) -> None:
 
 
 def test_a_connection_that_breaks_while_it_is_sent_to_is_closed(hall: Hall) -> None:
-    """The gate lets answers go in the middle of a turn; no session may end inside another's."""
+    """The gate releases answers in the middle of a turn; no session may end inside another's."""
     broken, whole = hall.connect(), hall.connect()
     for line in (broken, whole):
         line.session.on_data = partial(line.session.say, b"answer", awaits=3)
@@ -437,7 +437,7 @@ def test_closing_twice_is_closing_once(hall: Hall) -> None:
     line.connection.close(hall.clock.now_ms())
     assert line.session.calls == ["closed"]
     line.connection.deliver(b"too late")
-    line.session.peer.stirred()
+    line.session.peer.wake()
     hall.turn()
     assert line.session.calls == ["closed"]
 
@@ -460,7 +460,7 @@ def test_those_who_are_stirred_go_on_in_order_and_once(hall: Hall) -> None:
     for n, line in enumerate(lines):
         line.session.on_resume = partial(order.append, n)
     for n in (2, 0, 2, 1, 0):
-        lines[n].session.peer.stirred()
+        lines[n].session.peer.wake()
     hall.turn()
     assert order == [2, 0, 1]
 
@@ -469,7 +469,7 @@ def test_those_who_are_stirred_go_on_in_order_and_once(hall: Hall) -> None:
 
 
 def fails(error: Exception) -> Callable[[], None]:
-    """Return a part of a session that goes wrong."""
+    """Return a method of a session that fails."""
 
     def fail() -> None:
         raise error
@@ -496,7 +496,7 @@ def test_an_error_that_changed_nothing_costs_one_connection(hall: Hall) -> None:
 def test_an_error_when_a_session_goes_on_costs_one_connection(hall: Hall) -> None:
     line = hall.connect()
     line.session.on_resume = fails(AssertionError())
-    line.session.peer.stirred()
+    line.session.peer.wake()
     hall.turn_until(lambda: line.connection.is_closed)
     assert line.session.calls == ["resume", "closed"]
 

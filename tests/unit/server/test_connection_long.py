@@ -24,16 +24,16 @@ def test_a_long_answer_leaves_in_pieces_that_are_not_copied(hall: Hall) -> None:
     line.session.on_data = lambda: line.session.write_long(list(pieces))
     line.client.send(b"x")
     hall.turn_until(lambda: line.connection.unsent_size() > 0)
-    guard = hall.turns.guard
-    assert guard.held == line.connection.unsent_size() - FREE_SIZE
+    shared_limits = hall.turns.shared_limits
+    assert shared_limits.held == line.connection.unsent_size() - FREE_SIZE
     waiting = line.connection._backlog[1:60]
     assert waiting
     assert {id(piece) for piece in waiting} <= {id(piece) for piece in pieces}
     heard = line.hear(10 << 20)
-    assert guard.held == line.connection.unsent_size() - FREE_SIZE
+    assert shared_limits.held == line.connection.unsent_size() - FREE_SIZE
     assert heard + line.hear(len(whole) - len(heard)) == whole
     hall.turn()
-    assert (line.connection.unsent_size(), guard.held, hall.hot.stuck_count) == (0, 0, 0)
+    assert (line.connection.unsent_size(), shared_limits.held, hall.hot.stuck_count) == (0, 0, 0)
 
 
 def test_no_more_is_sent_at_once_than_others_can_wait_for(hall: Hall) -> None:

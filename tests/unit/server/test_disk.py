@@ -1,4 +1,4 @@
-"""FileStorage on a real directory: what it makes, and the names of what goes wrong."""
+"""FileStorage on a real directory: the files it creates, and the names of its errors."""
 
 import contextlib
 import fcntl
@@ -80,7 +80,7 @@ def test_names_come_and_go(storage: FileStorage) -> None:
 
 
 def test_a_name_used_again_is_another_file(storage: FileStorage) -> None:
-    """Descriptors are kept by name: a rename or removal must not leave one behind."""
+    """Descriptors are cached by name: a rename or removal must not leave one behind."""
     storage.create("a", 10)
     storage.write("a", 0, b"old")
     assert storage.read("a", 0, 3) == b"old"
@@ -158,7 +158,7 @@ def test_what_cannot_be_a_directory_is_refused(tmp_path: Path, name: str) -> Non
         FileStorage(tmp_path / name)
 
 
-# -- what goes wrong ---------------------------------------------------------------------------
+# -- errors ------------------------------------------------------------------------------------
 
 
 def test_every_failure_names_the_file_and_the_reason(storage: FileStorage) -> None:
@@ -199,7 +199,7 @@ def test_no_room_is_not_a_failure_and_leaves_nothing(storage: FileStorage) -> No
 
 
 def test_a_write_that_finds_no_room_is_a_failure(storage: FileStorage) -> None:
-    """Its space was reserved: a disk that has none after all cannot be believed."""
+    """Its space was reserved: a disk that has none after all cannot be trusted."""
     storage.create("a", 100)
     with limit(resource.RLIMIT_FSIZE, 1 << 20), pytest.raises(StorageFailed, match="write a"):
         storage.write("a", 1 << 20, b"x")
@@ -275,7 +275,7 @@ def test_a_directory_that_was_removed_is_noticed(storage: FileStorage, folder: P
     storage.write("a", 0, b"x")
     storage.look()
     shutil.rmtree(folder)
-    with pytest.raises(StorageFailed, match=f"{folder} was removed under the server"):
+    with pytest.raises(StorageFailed, match=f"{folder} was removed while the server"):
         storage.look()
 
 
@@ -286,7 +286,7 @@ def test_a_file_in_use_that_was_removed_is_noticed(storage: FileStorage, folder:
     storage.unlink("b")
     storage.look()
     (folder / "a").unlink()
-    with pytest.raises(StorageFailed, match="a was removed under the server"):
+    with pytest.raises(StorageFailed, match="a was removed while the server"):
         storage.look()
 
 
@@ -295,7 +295,7 @@ def test_a_directory_that_everybody_may_write_to_is_refused(folder: Path, mode: 
     folder.mkdir()
     folder.chmod(mode)
     before = open_files()
-    with pytest.raises(StartRefused, match=f"can be written by everybody .mode {mode:04o}.: chmod"):
+    with pytest.raises(StartRefused, match=f"is writable by everyone .mode {mode:04o}.: chmod"):
         FileStorage(folder)
     assert open_files() == before
     assert list(folder.iterdir()) == []
@@ -311,7 +311,7 @@ def test_a_directory_that_its_group_may_write_to_is_told(
     folder.mkdir()
     folder.chmod(mode)
     with contextlib.closing(FileStorage(folder)) as storage:
-        told = f"{folder} can be written by its group (mode {mode:04o}): chmod g-w {folder}"
+        told = f"{folder} is writable by its group (mode {mode:04o}): chmod g-w {folder}"
         assert storage.warning() == (told if is_told else "")
 
 

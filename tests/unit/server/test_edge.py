@@ -1,4 +1,4 @@
-"""What is told of an unexpected error, and which are survived."""
+"""The report of an unexpected error, and which errors the server survives."""
 
 from jobyard.server.edge import FRAMES_TOLD, Edge, place_of
 from tests.support.yards import OpenYard

@@ -1,23 +1,23 @@
-"""What doors are told of the process, and webhooks on their way through it."""
+"""The environment of doors: facts about the process, and webhooks posted through it."""
 
 import io
 import os
 import time
 
 from jobyard.journal.journal import Journal
-from jobyard.server.environment import ServerSurroundings
+from jobyard.server.environment import ServerEnvironment
 from jobyard.server.log import Log
 from tests.support.patience import PATIENCE_S
 from tests.unit.server.test_webhooks import receiving
 
 
-def surround(*, tries: int = 1, allow_private: bool = True) -> tuple[ServerSurroundings, Journal]:
+def surround(*, tries: int = 1, allow_private: bool = True) -> tuple[ServerEnvironment, Journal]:
     journal = Journal(None, 1 << 20, ids_ahead=False)
     log = Log("error", "text", io.StringIO())
-    return ServerSurroundings(journal, log, tries, allow_private=allow_private), journal
+    return ServerEnvironment(journal, log, tries, allow_private=allow_private), journal
 
 
-def outcome(around: ServerSurroundings) -> tuple[str, bool, int]:
+def outcome(around: ServerEnvironment) -> tuple[str, bool, int]:
     """Wait for the one outcome that is due."""
     around._outcomes.put(around._outcomes.get(timeout=PATIENCE_S))
     [found] = around.take_outcomes()

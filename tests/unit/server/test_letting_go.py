@@ -1,4 +1,4 @@
-"""Whoever leaves takes everything along: nothing of a closed connection waits for a collection."""
+"""A closed connection frees everything: nothing of it waits for a garbage collection."""
 
 import contextlib
 import gc
@@ -11,7 +11,7 @@ import pytest
 
 from jobyard.config import Config
 from jobyard.journal.reply_gate import Gate, Outbox
-from jobyard.protocols.http.call import Call
+from jobyard.protocols.http.call import HttpCall
 from jobyard.protocols.session import Session
 from jobyard.server.connection import Connection
 from jobyard.server.log import Log
@@ -21,7 +21,7 @@ from tests.support.bunqueue import frame, pack
 from tests.support.http_text import handshake, ws_frame
 from tests.support.patience import PATIENCE_S
 
-KINDS = (Connection, Session, Outbox, Call)
+KINDS = (Connection, Session, Outbox, HttpCall)
 
 
 def http(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
@@ -105,7 +105,7 @@ def server() -> Iterator[Server]:
 
 
 def come_and_go(hot: HotLoop, listener: socket.socket, said: bytes) -> None:
-    """Connect, say something, and leave once it was heard."""
+    """Connect, send something, and disconnect once it was received."""
     deadline = time.monotonic() + PATIENCE_S
     client = socket.create_connection(listener.getsockname())
     client.sendall(said)
@@ -132,7 +132,7 @@ def test_nothing_of_a_closed_connection_stays(server: Server, door: str, said: b
     with socket.create_server(("127.0.0.1", 0)) as listener, no_collections():
         hot.listen(listener, server._doors[door].entrance)
         come_and_go(hot, listener, said)
-        # What the first has opened may be kept for those who come after.
+        # What the first one opened may be kept for later ones.
         before = alive()
         for _ in range(5):
             come_and_go(hot, listener, said)

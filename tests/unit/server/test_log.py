@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.server.log import LEVELS, Log, json_line, printable, text_line
+from jobyard.server.log import LOG_LEVELS, Log, json_line, printable, text_line
 
 NOON_S = 1_740_830_462.345  # 2025-03-01T12:01:02.345Z
 
@@ -52,7 +52,7 @@ def test_a_text_line_is_time_level_and_sentence() -> None:
 @pytest.mark.usefixtures("_utc")
 def test_text_lines_align_whatever_the_level() -> None:
     reader = Reader("debug")
-    for word in LEVELS:
+    for word in LOG_LEVELS:
         getattr(reader.log, word)("x")
     assert reader.lines == [
         "12:01:02 debug x",
@@ -86,12 +86,14 @@ def test_a_field_may_not_pose_as_the_level() -> None:
         json_line(NOON_S, "info", "x", {"level": "error"})
 
 
-@pytest.mark.parametrize("least", LEVELS)
+@pytest.mark.parametrize("least", LOG_LEVELS)
 def test_only_the_level_asked_for_and_above_is_written(least: str) -> None:
     reader = Reader(least)
-    for word in LEVELS:
+    for word in LOG_LEVELS:
         getattr(reader.log, word)(word)
-    assert [line.split()[-1] for line in reader.lines] == list(LEVELS[LEVELS.index(least) :])
+    assert [line.split()[-1] for line in reader.lines] == list(
+        LOG_LEVELS[LOG_LEVELS.index(least) :]
+    )
 
 
 def test_a_level_nobody_knows_is_our_mistake() -> None:

@@ -25,14 +25,14 @@ def put_few(desk: Desk, count: int) -> None:
 def slow_tasks(desk: Desk) -> None:
     """Give little room to long work, from the next turn on."""
     desk.site.yard.tasks.units_per_turn = 100
-    desk.site.yard.tasks.go_on(NOW_MS)
+    desk.site.yard.tasks.proceed(NOW_MS)
 
 
 def sum_all(desk: Desk) -> int:
-    """Let the checksums be made; return how many turns that took."""
+    """Compute the checksums; return how many turns that took."""
     turns = 0
     while desk.journal.has_unsummed():
-        desk.site.yard.tasks.go_on(NOW_MS)
+        desk.site.yard.tasks.proceed(NOW_MS)
         turns += 1
     return turns
 
@@ -137,7 +137,7 @@ def test_the_records_of_a_long_batch_are_summed_over_turns_before_it_is_written(
     assert desk.stored_body(3) == b"2" * INLINE_BODY_MAX
     desk.committer.stop()
     again = OpenYard(desk.storage.killed(), segment_size=LARGE_SEGMENT)
-    assert again.journal.ledger.jobs_count == MANY + 2
+    assert again.journal.live_bytes.jobs_count == MANY + 2
 
 
 def test_what_was_closed_before_is_written_while_a_long_batch_is_summed() -> None:
@@ -165,12 +165,12 @@ def test_a_crash_before_all_is_summed_leaves_nothing_of_the_batch() -> None:
     desk.committer.turn(NOW_MS)
     put_many(desk)
     desk.committer.turn(NOW_MS)
-    desk.site.yard.tasks.go_on(NOW_MS)
-    desk.site.yard.tasks.go_on(NOW_MS)
+    desk.site.yard.tasks.proceed(NOW_MS)
+    desk.site.yard.tasks.proceed(NOW_MS)
     desk.committer.turn(NOW_MS)
     assert desk.journal.has_unsummed()
     again = OpenYard(desk.storage.killed(), segment_size=LARGE_SEGMENT)
-    assert again.journal.ledger.jobs_count == 1
+    assert again.journal.live_bytes.jobs_count == 1
 
 
 @pytest.mark.parametrize("durability", [SYNC, OS])
@@ -182,5 +182,5 @@ def test_a_stop_sums_and_writes_what_is_left(durability: str) -> None:
     desk.committer.stop()
     assert desk.heard.data.count(b"INSERTED") == MANY + 1
     again = OpenYard(desk.storage.killed(), segment_size=LARGE_SEGMENT)
-    assert again.journal.ledger.jobs_count == MANY + 1
-    assert not desk.site.yard.tasks.go_on(NOW_MS), "there is nothing left to sum"
+    assert again.journal.live_bytes.jobs_count == MANY + 1
+    assert not desk.site.yard.tasks.proceed(NOW_MS), "there is nothing left to sum"

@@ -1,4 +1,4 @@
-"""The epoll loop: who is let in, who is served, how long it sleeps."""
+"""The epoll loop: which connections are accepted and served, and how long it sleeps."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What the process tells of itself."""
+"""The facts the process reports about itself."""
 
 import os
 import re

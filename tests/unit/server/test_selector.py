@@ -176,7 +176,7 @@ def test_all_of_asyncio_works_while_the_hot_door_is_busy(hall: Hall) -> None:
             await asyncio.to_thread(load.wait_for, 100)
             result = await everything()
             await asyncio.to_thread(load.wait_for, load.answers + 100)
-            # The loop must run while the thread is told to end.
+            # The loop must run while the thread is asked to end.
             await asyncio.to_thread(load.__exit__, None, None, None)
         return result, load.answers
 
@@ -190,7 +190,7 @@ def test_the_hot_door_is_served_while_asyncio_is_busy(hall: Hall) -> None:
         with Load(hall.listener.getsockname()) as load:
             loop = asyncio.get_running_loop()
             while load.answers < 200 and load.failure is None:
-                # Something to do in every pass: asyncio never rests.
+                # Something to do in every pass: asyncio never sleeps.
                 passed = loop.create_future()
                 loop.call_soon(passed.set_result, None)
                 await passed

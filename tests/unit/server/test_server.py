@@ -40,7 +40,7 @@ def config_for(folder: Path, port: int, *, drop_in: bool = False) -> Config:
 
 
 def damaged(folder: Path) -> Path:
-    """Make a directory whose first segment is damaged."""
+    """Create a directory whose first segment is damaged."""
     storage = FileStorage(folder)
     site = OpenYard(storage)
     client = site.connect()
@@ -104,7 +104,7 @@ def test_a_directory_that_its_group_may_write_to_is_told_at_the_start(
     assert server._storage is not None
     server._storage.close()
     told = capsys.readouterr().err
-    assert "can be written by its group (mode 0770): chmod g-w" in told
+    assert "is writable by its group (mode 0770): chmod g-w" in told
 
 
 @pytest.mark.parametrize("jump_s", [-3600, 3600, 10 * 365 * 86400])
@@ -123,7 +123,7 @@ def test_a_jump_of_the_wall_clock_moves_only_what_is_written(
     assert 0 <= server._clock.now_ms() - before_ms < 1000
 
 
-# -- told to stop ------------------------------------------------------------------------------
+# -- asked to stop -----------------------------------------------------------------------------
 
 
 def test_damage_found_just_before_the_stop_is_told(capsys: pytest.CaptureFixture[str]) -> None:

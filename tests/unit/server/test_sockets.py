@@ -14,7 +14,7 @@ from jobyard.server import sockets
 from jobyard.server.addresses import TcpAddress, UnixAddress
 from jobyard.server.sockets import (
     CannotListen,
-    Listener,
+    DoorListener,
     adopt_listener,
     become_user,
     close_doors,
@@ -24,7 +24,9 @@ from jobyard.server.sockets import (
 
 
 @contextlib.contextmanager
-def listening(address: TcpAddress | UnixAddress, *, is_private: bool = True) -> Iterator[Listener]:
+def listening(
+    address: TcpAddress | UnixAddress, *, is_private: bool = True
+) -> Iterator[DoorListener]:
     listener = open_listener(address, is_private=is_private)
     try:
         yield listener
@@ -32,7 +34,7 @@ def listening(address: TcpAddress | UnixAddress, *, is_private: bool = True) -> 
         listener.close()
 
 
-def port_of(listener: Listener) -> int:
+def port_of(listener: DoorListener) -> int:
     return int(listener.text.rpartition(":")[2])
 
 
@@ -285,7 +287,7 @@ def test_another_kind_of_file_is_refused_and_kept(tmp_path: Path, kind: str) -> 
         path.symlink_to("elsewhere")
     else:
         os.mkfifo(path)
-    with pytest.raises(CannotListen, match="not a socket is in the way"):
+    with pytest.raises(CannotListen, match="not a socket already exists"):
         open_listener(UnixAddress(str(path)))
     assert path.is_symlink() or path.exists()
 
@@ -436,7 +438,7 @@ def test_the_drop_ins_door_follows_the_umask(tmp_path: Path) -> None:
 
 def test_a_user_who_does_not_exist_refuses_the_start_with_all_doors_closed(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with pytest.raises(StartRefused, match="there is no user 'no-such-user'") as refusal:
+    with pytest.raises(StartRefused, match="no such user: 'no-such-user'") as refusal:
         open_doors(
             Config(
                 beanstalk=f"unix:{path}",
@@ -461,7 +463,7 @@ def test_a_user_we_may_not_become_refuses_the_start(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(os, "initgroups", lambda _name, _gid: None)
     monkeypatch.setattr(os, "setgid", setgid)
-    with pytest.raises(StartRefused, match="cannot become user 'root'") as refusal:
+    with pytest.raises(StartRefused, match="cannot switch to user 'root'") as refusal:
         become_user("root")
     assert refusal.value.exit_code == 34
 

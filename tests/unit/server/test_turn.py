@@ -1,14 +1,14 @@
-"""What every turn begins and ends with."""
+"""The steps at the beginning and end of every turn."""
 
 import gc
 
 import pytest
 
 from jobyard.engine.recovery.compaction import IDLE
-from jobyard.engine.state.job_waits import JobWait, OpenPatient
+from jobyard.engine.state.job_waits import JobWait, OpenJobWaiter
 from jobyard.engine.state.tasks import Task
 from jobyard.model.limits import NEVER_MS
-from jobyard.server.turn import COMPACTION_LOOK_MS, ROUNDS_MAX, Commits, Stirrable, Turns, timeout_s
+from jobyard.server.turn import COMPACTION_LOOK_MS, ROUNDS_MAX, Commits, Turns, Wakeable, timeout_s
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard
 
@@ -25,8 +25,8 @@ class NotedCommits(Commits):
         return self.next_ms
 
 
-class Noted(Stirrable):
-    """A connection that notes when it goes on, and may stir another."""
+class Noted(Wakeable):
+    """A connection that notes when it continues, and may wake another."""
 
     def __init__(self, name: str, notes: list[str]) -> None:
         self._name = name
@@ -34,12 +34,12 @@ class Noted(Stirrable):
         self.stirs: list[Noted] = []
         self.turns: Turns | None = None
 
-    def go_on(self, now_ms: int) -> None:
+    def proceed(self, now_ms: int) -> None:
         self._notes.append(f"{self._name} {now_ms - NOW_MS}")
         if self.turns is not None:
-            self.turns.stirred.extend(self.stirs)
+            self.turns.wake.extend(self.stirs)
 
-    def stirred(self) -> None:
+    def wake(self) -> None:
         raise AssertionError("nobody stirs by this way here")
 
     def deliver(self, data: bytes) -> None:
@@ -89,7 +89,7 @@ def test_those_who_were_stirred_go_on_in_order_before_the_commit() -> None:
     first, second, third = (Noted(name, notes) for name in ("first", "second", "third"))
     first.turns = turns
     first.stirs = [third]
-    turns.stirred = [first, second]
+    turns.wake = [first, second]
     turns.end(NOW_MS + 7)
     assert notes == ["first 7", "second 7", "third 7", "commit 7"]
 
@@ -100,7 +100,7 @@ def test_a_session_that_stirs_itself_for_ever_holds_up_nobody() -> None:
     restless = Noted("restless", notes)
     restless.turns = turns
     restless.stirs = [restless]
-    turns.stirred = [restless]
+    turns.wake = [restless]
     assert turns.end(NOW_MS) == NOW_MS, "the loop would sleep"
     assert len(notes) == ROUNDS_MAX
 
@@ -112,7 +112,7 @@ def test_who_is_stirred_by_the_commit_goes_on_without_delay() -> None:
     class Stirring(Commits):
         def turn(self, now_ms: int) -> int:
             del now_ms
-            turns.stirred.append(Noted("late", notes))
+            turns.wake.append(Noted("late", notes))
             return NEVER_MS
 
     turns = Turns(site.yard, Stirring(), None)
@@ -199,8 +199,8 @@ def test_sleep_is_the_time_left_but_never_too_long() -> None:
     assert timeout_s(NOW_MS - 5, NOW_MS, 1.0) == 0.0
 
 
-class Clumsy(OpenPatient):
-    """Someone who falls over what they are told."""
+class Clumsy(OpenJobWaiter):
+    """A callback that fails."""
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:
         del wait, result
@@ -256,7 +256,7 @@ def test_young_objects_are_looked_at_in_every_turn_of_long_work() -> None:
 
 
 class Stumbling(Task):
-    """Work that goes wrong in its second slice."""
+    """Work that fails in its second slice."""
 
     def __init__(self, *, is_reading: bool) -> None:
         super().__init__()

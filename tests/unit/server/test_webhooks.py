@@ -1,6 +1,6 @@
-"""Where a webhook may point, what it is told, and what becomes of a delivery.
+"""Where a webhook may point, what it receives, and the outcome of a delivery.
 
-How threads share the work, and the single try, are in acceptance/process/test_webhook_delivery.py.
+Threads sharing the work and the single attempt are in acceptance/process/test_webhook_delivery.py.
 Receivers are real servers on a local port. No test waits for time to pass: retries follow a clock
 that the test sets, and everything else is waited for by its event.
 """
@@ -24,7 +24,7 @@ from jobyard.model.webhook_url import check_url, is_public, parse_url
 from jobyard.server import webhooks
 from jobyard.server.log import Log
 from jobyard.server.outbound import Outbound, connect_address
-from jobyard.server.webhooks import Clock, Deliveries, Delivery
+from jobyard.server.webhooks import DeliveryClock, WebhookDeliveries, WebhookDelivery
 from tests.support.patience import PATIENCE_S
 
 WALL_MS = 1_700_000_000_123
@@ -214,8 +214,8 @@ def receiving(*statuses: int) -> Iterator[Receiver]:
 # -- deliveries --------------------------------------------------------------------------------
 
 
-class HandClock(Clock):
-    """Stands still until the test moves it, and tells how long threads mean to wait."""
+class HandClock(DeliveryClock):
+    """Stands still until the test moves it, and records how long threads intend to wait."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -244,7 +244,7 @@ class HandClock(Clock):
 
 
 class Gate:
-    """A way to connect that stands still at one port until it is let through."""
+    """A connector that blocks at one port until it is released."""
 
     def __init__(self, closed_port: int) -> None:
         self._closed_port = closed_port
@@ -258,7 +258,7 @@ class Gate:
         return connect_address(address, port, timeout_s)
 
     def await_arrivals(self, count: int) -> None:
-        """Wait for so many, and be sure that no more have come."""
+        """Wait for this many, and check that no more have come."""
         for _ in range(count):
             self._arrivals.get(timeout=PATIENCE_S)
         assert self._arrivals.empty()
@@ -268,13 +268,13 @@ class Gate:
 
 
 class Stand:
-    """Deliveries with everything a test looks at."""
+    """Deliveries with everything a test checks."""
 
     def __init__(self, threads_max: int = 1, waiting_max: int = 100, gate: Gate | None = None):
         self.clock = HandClock()
         self.lines = io.StringIO()
         self.outcomes: queue.Queue[tuple[str, bool, int]] = queue.Queue()
-        self.deliveries = Deliveries(
+        self.deliveries = WebhookDeliveries(
             Log(stream=self.lines),
             lambda *outcome: self.outcomes.put(outcome),
             Outbound(allow_private=True, connect=gate.connect if gate else connect_address),
@@ -284,7 +284,7 @@ class Stand:
         )
 
     def send(self, name: str, url: str, body: bytes = b"{}", secret: str | None = None) -> None:
-        self.deliveries.send(Delivery(name, url, secret, "job.completed", body))
+        self.deliveries.send(WebhookDelivery(name, url, secret, "job.completed", body))
 
     def outcome(self) -> tuple[str, bool]:
         name, is_done, at_ms = self.outcomes.get(timeout=PATIENCE_S)
@@ -299,7 +299,7 @@ def stand(
     made = Stand(threads_max, waiting_max, gate)
     yield made
     assert made.deliveries.close(PATIENCE_S)
-    assert not made.deliveries._lanes, "a webhook without deliveries must not use memory"
+    assert not made.deliveries._hook_queues, "a webhook without deliveries must not use memory"
 
 
 def test_a_delivery_carries_its_event_time_and_signature() -> None:
@@ -345,7 +345,7 @@ def test_a_failed_delivery_is_tried_three_times_with_longer_waits() -> None:
         assert made.outcome() == ("w", False)
         assert made.clock.next_wait() is None
         assert len(receiver.requests) == 3
-        assert "answered 500" in made.lines.getvalue()
+        assert "status 500" in made.lines.getvalue()
 
 
 def test_a_delivery_that_succeeds_in_the_end_has_one_outcome() -> None:
@@ -483,7 +483,7 @@ def test_close_lets_the_try_in_flight_end_and_gives_up_the_rest() -> None:
         assert made.outcome() == ("w", True)
         assert receiver.bodies() == [b"in flight"]
         assert made.deliveries.waiting_count == 0
-        assert "given up by the stop  count=1" in made.lines.getvalue()
+        assert "dropped by the stop  count=1" in made.lines.getvalue()
 
 
 def test_a_try_that_fails_during_close_is_not_repeated() -> None:
@@ -532,13 +532,13 @@ def test_a_system_without_threads_keeps_the_delivery_for_later(
 def test_the_real_clock_waits_until_it_is_notified() -> None:
     changed = threading.Condition()
     with changed:
-        Clock().wait(changed, 0.0)
-    assert Clock().wall_ms() > WALL_MS
-    assert Clock().steady_s() <= Clock().steady_s()
+        DeliveryClock().wait(changed, 0.0)
+    assert DeliveryClock().wall_ms() > WALL_MS
+    assert DeliveryClock().steady_s() <= DeliveryClock().steady_s()
 
 
 def test_secrets_and_bodies_stay_out_of_what_is_printed() -> None:
-    text = repr(Delivery("w", "http://example.org/", "s3cret", "job.failed", b"private"))
+    text = repr(WebhookDelivery("w", "http://example.org/", "s3cret", "job.failed", b"private"))
     assert "s3cret" not in text
     assert "private" not in text
 
@@ -550,13 +550,13 @@ def test_a_webhook_that_keeps_failing_is_paused_and_comes_back_by_itself() -> No
     with receiving(*[500] * 7) as receiver, stand() as made:
         for number in range(8):
             made.send("w", receiver.url(), b"%d" % number)
-        # Five tries, and then no more, though others wait and some are due again.
+        # Five attempts, and then none, though others wait and some are due again.
         assert made.clock.next_wait() == 1.0
         assert len(receiver.requests) == 5
         made.clock.advance(1.0)
         assert made.clock.next_wait() == 4.0
         made.clock.advance(4.0)
-        # One is tried, alone; each time all rest for longer.
+        # One is tried, alone; each time all pause for longer.
         for count, rest_s in ((6, 10.0), (7, 20.0)):
             assert made.clock.next_wait() == 1.0
             assert len(receiver.requests) == count
@@ -565,15 +565,15 @@ def test_a_webhook_that_keeps_failing_is_paused_and_comes_back_by_itself() -> No
             made.clock.advance(rest_s - 1.0)
         assert [made.outcome() for _ in range(8)] == [("w", True)] * 8
         lines = made.lines.getvalue()
-        assert lines.count("could not be delivered") == 2
-        assert lines.count("is paused") == 1
-        assert lines.count("is delivered again") == 1
+        assert lines.count("delivery fail") == 2
+        assert lines.count("webhook paused") == 1
+        assert lines.count("succeed again") == 1
 
 
 def test_a_paused_webhook_holds_up_no_other_and_is_told_what_is_dropped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(webhooks, "LANE_WAITING_MAX", 3)
+    monkeypatch.setattr(webhooks, "HOOK_WAITING_MAX", 3)
     with receiving(*[500] * 5) as receiver, stand() as made:
         for _ in range(5):
             made.send("broken", receiver.url())

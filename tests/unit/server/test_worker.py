@@ -1,4 +1,4 @@
-"""The thread that syncs: tasks run there one by one, and their ends in the loop."""
+"""The worker thread: tasks run there one by one, and their callbacks on the loop."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from jobyard.errors import StorageFailed
-from jobyard.server.committer import Worker
+from jobyard.server.committer import WorkerThread
 from tests.support.patience import PATIENCE_S
 
 
@@ -25,7 +25,7 @@ class Alarm:
 
 def test_a_task_runs_in_the_thread_and_its_end_in_the_loop() -> None:
     alarm = Alarm()
-    worker = Worker(alarm.ring)
+    worker = WorkerThread(alarm.ring)
     threads: list[int] = []
 
     def task() -> Callable[[], None]:
@@ -44,7 +44,7 @@ def test_a_task_runs_in_the_thread_and_its_end_in_the_loop() -> None:
 
 def test_tasks_keep_their_order() -> None:
     alarm = Alarm()
-    worker = Worker(alarm.ring)
+    worker = WorkerThread(alarm.ring)
     done: list[int] = []
 
     def task(number: int) -> Callable[[], Callable[[], None]]:
@@ -63,7 +63,7 @@ def failing() -> Callable[[], None]:
 
 def test_a_failure_in_the_thread_reaches_the_loop_and_stays() -> None:
     alarm = Alarm()
-    worker = Worker(alarm.ring)
+    worker = WorkerThread(alarm.ring)
     worker.submit(failing)
     alarm.wait()
     for _ in range(2):
@@ -75,7 +75,7 @@ def test_a_failure_in_the_thread_reaches_the_loop_and_stays() -> None:
 def test_after_a_failure_no_later_task_counts() -> None:
     """Its sync may have succeeded only because the failed one dropped the pages."""
     alarm = Alarm()
-    worker = Worker(alarm.ring)
+    worker = WorkerThread(alarm.ring)
     done: list[str] = []
     worker.submit(failing)
     worker.submit(lambda: lambda: done.append("later"))
@@ -88,7 +88,7 @@ def test_after_a_failure_no_later_task_counts() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_mistake_of_ours_in_the_thread_does_not_hang_the_server() -> None:
     alarm = Alarm()
-    worker = Worker(alarm.ring)
+    worker = WorkerThread(alarm.ring)
 
     def mistaken() -> Callable[[], None]:
         raise AssertionError("we are wrong")

@@ -1,4 +1,4 @@
-"""The compiled copy: made from a tiny package by the real setup.py, kept, renewed, done without."""
+"""The compiled copy: made from a tiny package by the real setup.py, kept, rebuilt, or missing."""
 
 import os
 import shutil
@@ -76,7 +76,7 @@ def test_the_copy_is_compiled_and_follows_its_sources(copy: CompiledCopy) -> Non
 
 
 def compiled_files(capfd: pytest.CaptureFixture[str]) -> int:
-    """How many C files were compiled, as the build itself said."""
+    """Return how many C files were compiled, as the build reported."""
     *_, total = [line for line in capfd.readouterr().err.splitlines() if " compiling " in line]
     return int(total.split()[-2])
 
@@ -95,7 +95,7 @@ def test_only_what_changed_is_compiled_again(
     assert copy.make()
     assert compiled_files(capfd) == 2
     assert value_in(copy, "queue.B, queue.C") == "a1b b'queue'"
-    # Another way of being called: who calls is compiled again too.
+    # Another signature: the callers are compiled again too.
     job.write_text("def state(more: int, less: int = 7) -> str:\n    return f'{more} {less}'\n")
     assert copy.make()
     assert compiled_files(capfd) == 3

@@ -1,4 +1,4 @@
-"""Mutants: where mistakes are planted, and who is told to have noticed them."""
+"""Mutants: where bugs are planted, and the report of what detected them."""
 
 import sys
 import textwrap
@@ -74,7 +74,7 @@ def test_what_does_nothing_when_the_program_runs_is_left_alone(text: str) -> Non
 
 
 def repository(tmp_path: Path) -> Path:
-    """Make a repository of a module with three mistakes to make, each for somebody else to see."""
+    """Make a repository of a module with three places for bugs, each detected by something else."""
     files = {
         "src/jobyard/__init__.py": "",
         "src/jobyard/engine/__init__.py": "",
@@ -110,10 +110,10 @@ def test_who_noticed_is_told_of_each(tmp_path: Path, capsys: pytest.CaptureFixtu
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     assert mutants.main(["--seed", "1", "--sim-seeds", "1", "--nice", "0"], root) == 0
     told = capsys.readouterr().out
-    assert "toy.py:3: noticed by unit tests (tests/unit/engine/test_toy.py::test_checked)" in told
-    assert "toy.py:5: noticed by the simulator (seed 1: the sum is wrong)" in told
-    assert "toy.py:7: noticed by nobody\n      -    return not a\n      +    return (a)\n" in told
-    last = "3 mutants of seed 1: noticed 1 by unit tests, 1 by the simulator, 1 by nobody\n"
+    assert "toy.py:3: detected by unit tests (tests/unit/engine/test_toy.py::test_checked)" in told
+    assert "toy.py:5: detected by the simulator (seed 1: the sum is wrong)" in told
+    assert "toy.py:7: detected by nobody\n      -    return not a\n      +    return (a)\n" in told
+    last = "3 mutants of seed 1: detected 1 by unit tests, 1 by the simulator, 1 by nobody\n"
     assert told.endswith(last)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 

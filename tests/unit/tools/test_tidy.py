@@ -1,4 +1,4 @@
-"""House rules: each finds what it is for, and the repository keeps them all."""
+"""House rules: each finds its violations, and the repository has none."""
 
 from pathlib import Path
 
@@ -33,6 +33,8 @@ def test_the_repository_is_read_at_all() -> None:
         ("unfinished", "src/jobyard/a.py", CHARTER + "A = 1  # TO" + "DO: later\n"),
         ("unfinished", "docs/a.md", "FIX" + "ME\n"),
         ("machine-path", "docs/a.md", "look into /ho" + "me/ann/queue\n"),
+        ("quaint", "docs/a.md", "Whoever waits is served.\n"),
+        ("quaint", "src/jobyard/a.py", CHARTER + "A = 1  # the shelves of a queue\n"),
         ("whitespace", "docs/a.md", "blanks  \n"),
         ("whitespace", "docs/a.md", "no end"),
         ("sleep", "tests/test_a.py", "import time\ntime.sleep(1)\n"),
@@ -63,6 +65,7 @@ def test_a_breach_is_found(rule: str, path: str, text: str) -> None:
         ("src/jobyard/empty/__init__.py", ""),
         ("tests/test_a.py", "A = 1\n"),
         ("src/jobyard/a.py", CHARTER + "A = 1  # TO" + "DO(#12): later\n"),
+        ("docs/a.md", "The client that waits is served; nothing was put on a bookshelf.\n"),
         ("tests/transcripts/a.txt", "put 0 0 1 1 \nno end"),
         ("docs/a.md", "see https://example.org/home/page and ./work/here\n"),
         ("src/jobyard/server/a.py", CHARTER + "import time\ntime.sleep(1)\n"),
@@ -110,7 +113,7 @@ def test_a_listed_debt_is_tolerated_wherever_it_has_moved() -> None:
 
 def test_a_paid_debt_must_leave_the_list() -> None:
     (line,) = tidy.settle([], ["src/a.py: function-size: f"], 1)
-    assert "paid" in line
+    assert "fixed, remove it" in line
 
 
 def test_the_list_of_debts_may_only_shrink() -> None:

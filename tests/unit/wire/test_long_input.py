@@ -1,4 +1,4 @@
-"""A message that comes in pieces: all of it, once, without a copy."""
+"""A message that arrives in pieces: complete, once, without a copy."""
 
 from jobyard.wire.long_input import LongInput
 

@@ -1,4 +1,4 @@
-"""Numbers of any size become numbers of 64 bits, or are known to be none."""
+"""Numbers of any size become 64-bit numbers, or are refused."""
 
 import math
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
-from jobyard.wire.msgpack.forms import DEPTH_MAX, Ext, decode, skip
+from jobyard.wire.msgpack.forms import DECODED_DEPTH_MAX, Ext, decode, skip
 from jobyard.wire.msgpack.write import Raw, encode
 from jobyard.wire.payload import NO_JSON, codec_of, parse_request, to_json, to_msgpack, to_raw
 from tests.support.msgpack_values import FRAMES, same
@@ -89,7 +89,7 @@ def test_msgpack_to_json(value: object, text: str | None) -> None:
 
 @pytest.mark.parametrize("level", [b"\x91", b"\x81\xa1a"])
 def test_msgpack_nested_too_deep_is_shown_as_bytes(level: bytes) -> None:
-    allowed = level * DEPTH_MAX + b"\xc0"
+    allowed = level * DECODED_DEPTH_MAX + b"\xc0"
     assert to_json(MSGPACK, allowed).count(b"null") == 1
     for deep in (level + allowed, level * 100_000 + b"\xc0"):
         shown = json.loads(to_json(MSGPACK, deep))
@@ -103,10 +103,10 @@ def test_msgpack_that_is_none_is_shown_as_bytes(body: bytes) -> None:
 
 
 def test_maps_as_keys_of_maps_do_not_grow_without_bounds() -> None:
-    body = b"\x81" * DEPTH_MAX + b"\xc0" + b"\x01" * DEPTH_MAX
+    body = b"\x81" * DECODED_DEPTH_MAX + b"\xc0" + b"\x01" * DECODED_DEPTH_MAX
     assert to_json(MSGPACK, body) == b'{"[object Object]":1}'
     # Too deep to be opened, even as a key.
-    deep = b"\x81" + b"\x91" * DEPTH_MAX * 2 + b"\xc0\x01"
+    deep = b"\x81" + b"\x91" * DECODED_DEPTH_MAX * 2 + b"\xc0\x01"
     assert b"$base64" in to_json(MSGPACK, deep)
 
 
@@ -155,7 +155,7 @@ def test_each_family_gets_its_own_back_byte_for_byte() -> None:
 
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
 def test_json_nested_too_deep_is_text(opening: bytes, closing: bytes) -> None:
-    allowed = opening * DEPTH_MAX + b"1" + closing * DEPTH_MAX
+    allowed = opening * DECODED_DEPTH_MAX + b"1" + closing * DECODED_DEPTH_MAX
     assert to_json(RAW, allowed) == allowed
     assert not isinstance(opened(to_msgpack(RAW, allowed)), str)
     for deep in (opening + allowed + closing, opening * 100_000 + b"1" + closing * 100_000):

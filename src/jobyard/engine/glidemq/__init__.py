@@ -1,1 +1,1 @@
-"""Verbs that only glide-mq has. Above `jobs`, apart from `topics`."""
+"""Verbs that only glide-mq has. Above `jobs`, independent of `topics`."""

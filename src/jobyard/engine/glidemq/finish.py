@@ -1,8 +1,8 @@
 """How a run of a job ends at the door of glide-mq.
 
-A worker proves that a job is its own by the entry it was given, "" for one of a list. Who lost a
-job, to a restart or because it was silent for too long, may still end it for as long as nobody took
-it again. NotHeld changes nothing. What becomes of the job depends on its family, as everywhere.
+A worker proves that it holds a job by the entry it was given, "" for a job of a list. A worker that
+lost a job, by a restart or because it sent no heartbeat for too long, may still end it until the
+job is taken again. NotHeld changes nothing. What happens to the job depends on its family.
 """
 
 from typing import Final, final
@@ -14,24 +14,26 @@ from jobyard.engine.jobs import finish as ends
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.state.yard import Yard, abs_stamp
 from jobyard.errors import NotHeld
-from jobyard.journal.format.record import RELEASED
-from jobyard.model.details import Fields, Outcome, overlay_field
+from jobyard.journal.format.record import Cause
+from jobyard.model.details import Outcome
+from jobyard.model.details_codec import FieldWriter, overlay_field
 from jobyard.model.family import GLIDE, counts_attempts
-from jobyard.model.index.append_list import Line
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.index.item import Item
 from jobyard.model.job import DEAD, DELAYED, GONE, JSON, MSGPACK, READY, Job
-from jobyard.model.queue import ENTRY, LISTED, Lease, Queue
-from jobyard.model.transition import End
+from jobyard.model.lease import Lease, Proof
+from jobyard.model.queue import Queue
+from jobyard.model.transition import Transition
 
-# Jobs at rest that one end lets go at most.
+# The most ended jobs that one end removes.
 _TRIM_MAX: Final = 1000
-# How long a worker may be silent that said nothing of it.
+# The longest time without a heartbeat if a job sets none.
 _LOCK_MS: Final = 30_000
 
 
 @final
 class Keep:
-    """What is kept of jobs that ended; -1 for no bound."""
+    """Which ended jobs are kept; -1 for no bound."""
 
     def __init__(self, *, is_kept: bool = True, count: i64 = -1, age_ms: i64 = -1) -> None:
         self.is_kept: bool = is_kept
@@ -40,31 +42,31 @@ class Keep:
 
 
 def is_held(job: Job, entry: str) -> bool:
-    """Tell whether who knows `entry` may end the run of a job."""
+    """Return whether a worker with `entry` may end the run of a job."""
     lease = job.lease
     if lease is None:
         may_be_late = job.state == READY and job.deliveries > 0 and counts_attempts(job.family)
         return may_be_late and entry in ("", entry_of(job))
     if not lease.terms.is_entry():
         return False
-    return not entry if lease.terms.proof == LISTED else entry == entry_of(job)
+    return not entry if lease.terms.proof == Proof.LISTED else entry == entry_of(job)
 
 
 def is_held_by(job: Job, stamp: i64) -> bool:
-    """Tell whether who knows the entry of a place in line runs a job, taken from the stream."""
+    """Return whether a job taken from the stream is held under the entry with that stamp."""
     lease = job.lease
-    return lease is not None and lease.terms.proof == ENTRY and abs_stamp(job.stamp) == stamp
+    return lease is not None and lease.terms.proof == Proof.ENTRY and abs_stamp(job.stamp) == stamp
 
 
 def complete(yard: Yard, job: Job, entry: str, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
-    """End a run well; what it came to is told as text, for other families as MessagePack."""
+    """End a run successfully; the result is text, for other families MessagePack."""
     if not is_held(job, entry):
         raise NotHeld
     complete_held(yard, job, returnvalue, keep, now_ms)
 
 
 def complete_held(yard: Yard, job: Job, returnvalue: bytes, keep: Keep, now_ms: i64) -> None:
-    """End a run well, of which the caller has seen that it may."""
+    """End a run successfully; the caller has checked that it is held."""
     queue = job.queue
     yard.now_ms = max(yard.now_ms, now_ms)
     if job.family != GLIDE:
@@ -75,7 +77,7 @@ def complete_held(yard: Yard, job: Job, returnvalue: bytes, keep: Keep, now_ms: 
     _trim(yard, queue, queue.done, keep, now_ms)
 
 
-def fail(  # noqa: PLR0913, PLR0917  what a worker says of a failure
+def fail(  # noqa: PLR0913, PLR0917  the options of a failure
     yard: Yard,
     job: Job,
     entry: str,
@@ -85,7 +87,7 @@ def fail(  # noqa: PLR0913, PLR0917  what a worker says of a failure
     keep: Keep,
     now_ms: i64,
 ) -> str:
-    """End a run badly; "retrying" or "failed". How often and when is told only for own jobs."""
+    """End a run as failed; return "retrying" or "failed". Limits apply only to glide-mq jobs."""
     if not is_held(job, entry):
         raise NotHeld
     queue = job.queue
@@ -108,14 +110,14 @@ def fail(  # noqa: PLR0913, PLR0917  what a worker says of a failure
 
 
 def defer(yard: Yard, job: Job, entry: str, delay_ms: i64, now_ms: i64) -> None:
-    """Give a job back, to the end of the stream or to come again after a delay."""
+    """Give a job back, to the end of the stream or with a delay."""
     if not is_held(job, entry):
         raise NotHeld
     yard.now_ms = max(yard.now_ms, now_ms)
     if job.family != GLIDE:
         ends.release(yard, job, job.rank, delay_ms, now_ms)
         return
-    end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
+    end = Transition(job, Cause.RELEASED, DELAYED if delay_ms > 0 else READY)
     end.due_ms = now_ms + delay_ms
     end.stamp = yard.stamp(now_ms)
     if delay_ms > 0 and is_delay_apart(job):
@@ -126,22 +128,22 @@ def defer(yard: Yard, job: Job, entry: str, delay_ms: i64, now_ms: i64) -> None:
 
 
 def is_delay_apart(job: Job) -> bool:
-    """Tell whether the delay that is told of a job is not the one it has.
+    """Return whether the delay that clients see is not the current delay of a job.
 
-    So it is once a job of glide-mq has failed, for it waits to be tried again then, and once it
-    came at once though another was asked for.
+    That is so once a glide-mq job has failed, since its delay is then the backoff, and once it was
+    promoted before its requested delay was over.
     """
-    extra = job.extra
-    if extra is None or job.family != GLIDE:
+    details = job.details
+    if details is None or job.family != GLIDE:
         return False
-    part = extra.glide
+    part = details.glide
     is_noted = part is not None and part.overlay is not None and b"delay" in part.overlay
-    return is_noted or extra.failures is not None
+    return is_noted or details.failures is not None
 
 
 def delay_news(delay_ms: i64) -> bytes:
-    """Return the news that a delay is to be told, whatever the job has."""
-    fields = Fields()
+    """Return the changed fields that make clients see a delay, whatever the job has."""
+    fields = FieldWriter()
     overlay_field(fields, b"delay", str(int(delay_ms)).encode())
     return fields.done()
 
@@ -156,16 +158,16 @@ def reclaim(
     is_list: bool = False,
     most: int = 1000,
 ) -> list[Job]:
-    """End the runs whose workers have been silent for too long; return the jobs.
+    """End the runs whose workers sent no heartbeat for too long; return the jobs.
 
-    They are ready again, or dead if it was once too often.
+    They are ready again, or dead if they stalled too often.
     """
     yard.now_ms = max(yard.now_ms, now_ms)
     silent: list[Lease] = []
     for item in queue.leased.items:
         assert isinstance(item, Job)
         lease = item.lease
-        if lease is None or lease.terms.proof != (LISTED if is_list else ENTRY):
+        if lease is None or lease.terms.proof != (Proof.LISTED if is_list else Proof.ENTRY):
             continue
         lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
         if now_ms - lease.beat_ms >= (lock_ms if lock_ms > 0 else min_idle_ms):
@@ -176,9 +178,9 @@ def reclaim(
 def reclaim_lost(
     yard: Yard, queue: Queue, present: dict[str, int], max_stalled: i64, now_ms: i64
 ) -> list[Job]:
-    """End the runs of consumers that are not present and were silent for too long.
+    """End the runs of consumers that are not present and sent no heartbeat for too long.
 
-    Of a job from the lists nobody knows who took it: for it any of them may be the one.
+    The consumer of a job from a list is not known: any present consumer may be it.
     """
     yard.now_ms = max(yard.now_ms, now_ms)
     lost: list[Lease] = []
@@ -199,10 +201,10 @@ def reclaim_lost(
 def _give_up(
     yard: Yard, silent: list[Lease], max_stalled: i64, most: int, now_ms: i64
 ) -> list[Job]:
-    """End runs that nobody goes on with, the longest silent if not all; return their jobs."""
+    """End abandoned runs, the `most` with the oldest heartbeats; return their jobs."""
     silent.sort(key=_beat_of)
     del silent[most:]
-    # Who waits is served with each, so the best come first.
+    # Each end may serve a waiter, so the best jobs come first.
     silent.sort(key=_turn_of)
     jobs: list[Job] = []
     for lease in silent:
@@ -225,8 +227,8 @@ def _turn_of(lease: Lease) -> tuple[int, int]:
     return lease.job.rank, abs_stamp(lease.job.stamp)
 
 
-def _trim(yard: Yard, queue: Queue, line: Line, keep: Keep, now_ms: i64) -> None:
-    """Let the oldest jobs of this family go that are not to be kept."""
+def _trim(yard: Yard, queue: Queue, line: AppendList, keep: Keep, now_ms: i64) -> None:
+    """Remove the oldest jobs of this family that are not kept."""
     if not keep.is_kept or (keep.count < 0 and keep.age_ms < 0):
         return
     over: i64 = line.live_count - keep.count if keep.count >= 0 else 0
@@ -241,13 +243,13 @@ def _trim(yard: Yard, queue: Queue, line: Line, keep: Keep, now_ms: i64) -> None
         yard.drop(oldest.job, now_ms)
         over -= 1
     if yard.queues.get(queue.name) is queue:
-        # On a full disk the job went with its end, and the queue with its last job.
+        # Checked, since on a full disk the job is removed when it ends, maybe with its queue.
         drop_if_idle(yard, queue)
 
 
-def _trim_among(yard: Yard, line: Line, over: i64, keep: Keep, now_ms: i64) -> None:
-    """Pass over jobs of other families, which are not for this door to let go."""
-    # Those that are not live are few: a line is swept before they are a quarter.
+def _trim_among(yard: Yard, line: AppendList, over: i64, keep: Keep, now_ms: i64) -> None:
+    """Remove jobs of this family among those of others, which this door must not remove."""
+    # Dead slots are few: a list is compacted before they are a quarter.
     for item in line.items[: 2 * _TRIM_MAX]:
         if item.pos < 0:
             continue

@@ -1,65 +1,62 @@
 """Parents and children at the door of glide-mq, and jobs that wait for a signal.
 
-A parent knows its children by the names their clients write; a child may be in another queue, or be
-known by its name alone. A child that fails for good never lets its parent go on. All jobs of a flow
-enter in one batch, and every refusal comes before the first of them.
+A parent refers to its children by the names that clients write; a child may be in another queue, or
+be only a name. The parent of a child that failed for good stays blocked. All jobs of a flow enter
+in one batch, and every refusal comes before the first of them.
 """
 
 from typing import final
 
 from mypy_extensions import i64
 
-from jobyard.engine.glidemq.add import Adding, check, counting_room, enter_wish, free_seq, wish_for
+from jobyard.engine.glidemq.add import (
+    GlideJobSpec,
+    check,
+    counting_room,
+    enter_new_job,
+    free_seq,
+    new_job_for,
+)
 from jobyard.engine.glidemq.finish import defer, is_held
 from jobyard.engine.jobs import finish as ends
 from jobyard.engine.jobs import flows
-from jobyard.engine.jobs.listing import roster_of
-from jobyard.engine.jobs.put import Wish, room_for
+from jobyard.engine.jobs.listing import jobs_by_seq_of
+from jobyard.engine.jobs.put import NewJob, room_for
 from jobyard.engine.jobs.put_transaction import reserve_all
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.names import glide_key
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Duplicate, NotFound, NotHeld
-from jobyard.journal.format.record import FAILED, PARKED, UNBLOCKED
-from jobyard.model.details import (
-    OPEN,
-    REASON,
-    SETTLED,
-    TIMED_OUT,
-    Extra,
-    Fields,
-    Member,
-    encode_extra,
-    glide_field,
-    member_field,
-)
-from jobyard.model.glidemq.fields import EXPECTANT, SUSPENDED, GlidePart
+from jobyard.journal.format.record import Cause
+from jobyard.model.details import FailureReason, JobDetails, Member, MemberState
+from jobyard.model.details_codec import FieldWriter, Tag, encode_details, glide_field, member_field
+from jobyard.model.glidemq.fields import GlideFlag, GlidePart
 from jobyard.model.job import BLOCKED, DEAD, DONE, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ordering_group import part_of
-from jobyard.model.throttle.ready_lists import STREAM
-from jobyard.model.transition import End
+from jobyard.model.throttle.ready_lists import ReadyList
+from jobyard.model.transition import Transition
 
 
 @final
 class Child:
-    """A job of a flow: where it is to be, and what its parent calls it."""
+    """A child in a flow: its queue, its description, and the label that its parent uses."""
 
     def __init__(
-        self, queue: Queue, adding: Adding, label_head: str, wish: Wish | None = None
+        self, queue: Queue, spec: GlideJobSpec, label_head: str, new_job: NewJob | None = None
     ) -> None:
         self.queue: Queue = queue
-        self.adding: Adding = adding
-        # Of many children they are made ahead.
-        self.wish: Wish | None = wish
+        self.spec: GlideJobSpec = spec
+        # Built beforehand if there are many children.
+        self.new_job: NewJob | None = new_job
         # The label is this, a colon, and the id of the job.
         self.label_head: str = label_head
 
 
 @final
-class Tie:
-    """One more whom the parent of a flow waits for: a job that is there, or only its name."""
+class FlowLink:
+    """Another dependency of the parent of a flow: an existing job, or only its name."""
 
     def __init__(self, label: str, job: Job | None) -> None:
         self.label: str = label
@@ -70,37 +67,42 @@ class Tie:
 
 
 def add_flow(
-    yard: Yard, queue: Queue, parent: Adding, children: list[Child], ties: list[Tie], now_ms: i64
+    yard: Yard,
+    queue: Queue,
+    parent: GlideJobSpec,
+    children: list[Child],
+    links: list[FlowLink],
+    now_ms: i64,
 ) -> list[Job]:
     """Add a parent and its children in one batch; the parent comes first.
 
-    Refused as `add` is, with nothing changed. A parent of none waits for children to come.
+    Refusals are those of `add`, and change nothing. A parent without children waits for them.
     """
     _check_all(yard, queue, parent, children)
     seqs = _seqs_for(queue, parent, children)
-    wishes = [wish_for(yard, parent, is_expectant=True)]
-    wishes += [_wish_of(yard, child, parent, seqs[0]) for child in children]
+    new_jobs = [new_job_for(yard, parent, is_expectant=True)]
+    new_jobs += [_new_job_of(yard, child, parent, seqs[0]) for child in children]
     queues = [queue] + [child.queue for child in children]
-    extra = wishes[0].extra
-    assert extra is not None
+    details = new_jobs[0].details
+    assert details is not None
     first_id: i64 = yard.journal.next_id
     members: list[Member] = []
     for each in range(len(children)):
         child = children[each]
-        name = child.adding.custom_id or str(seqs[each + 1])
+        name = child.spec.custom_id or str(seqs[each + 1])
         members.append(Member(first_id + 1 + each, f"{child.label_head}:{name}"))
-    members += [_member_for(yard, tie) for tie in ties]
-    extra.set_members(members or None)
+    members += [_member_for(yard, link) for link in links]
+    details.set_members(members or None)
     if yard.journal.is_on:
-        _encode_ahead(wishes)
+        _encode_ahead(new_jobs)
     room: i64 = 0
-    for each in range(len(wishes)):
-        room += room_for(queues[each], wishes[each]) + counting_room(queues[each])
-    reserve_all(yard, list(dict.fromkeys(queues)), queues, wishes, room, now_ms)
+    for each in range(len(new_jobs)):
+        room += room_for(queues[each], new_jobs[each]) + counting_room(queues[each])
+    reserve_all(yard, list(dict.fromkeys(queues)), queues, new_jobs, room, now_ms)
     jobs: list[Job] = []
-    for each in range(len(wishes)):
+    for each in range(len(new_jobs)):
         queues[each].next_seq = seqs[each]
-        jobs.append(enter_wish(yard, queues[each], wishes[each], now_ms))
+        jobs.append(enter_new_job(yard, queues[each], new_jobs[each], now_ms))
     if yard.bus.is_on:
         flows.tell_blocked(yard, jobs[0], now_ms)
     for one in queues:
@@ -110,132 +112,132 @@ def add_flow(
     return jobs
 
 
-def _encode_ahead(wishes: list[Wish]) -> None:
-    """Make what is written of jobs: its size is asked for before they enter."""
-    for wish in wishes:
-        extra = wish.extra
-        # Which place a job has in its lane is only known when it enters.
-        if extra is not None and (extra.glide is None or not extra.glide.lane_key):
-            extra.ahead = encode_extra(extra)
+def _encode_ahead(new_jobs: list[NewJob]) -> None:
+    """Encode the details of jobs beforehand: their size is needed before they enter."""
+    for new_job in new_jobs:
+        details = new_job.details
+        # The place of a job in its ordering group is known only when it enters.
+        if details is not None and (details.glide is None or not details.glide.ordering_key):
+            details.ahead = encode_details(details)
 
 
-def _check_all(yard: Yard, queue: Queue, parent: Adding, children: list[Child]) -> None:
-    roster_of(queue)
+def _check_all(yard: Yard, queue: Queue, parent: GlideJobSpec, children: list[Child]) -> None:
+    jobs_by_seq_of(queue)
     check(yard, queue, parent)
     names = {glide_key(queue, parent.custom_id)} if parent.custom_id else set()
     for child in children:
-        roster_of(child.queue)
-        check(yard, child.queue, child.adding)
-        if child.adding.custom_id:
-            name = glide_key(child.queue, child.adding.custom_id)
+        jobs_by_seq_of(child.queue)
+        check(yard, child.queue, child.spec)
+        if child.spec.custom_id:
+            name = glide_key(child.queue, child.spec.custom_id)
             if name in names:
                 raise Duplicate
             names.add(name)
 
 
-def _seqs_for(queue: Queue, parent: Adding, children: list[Child]) -> list[int]:
-    """Return the seqs the jobs will have, stepping over ids that are or will be taken."""
+def _seqs_for(queue: Queue, parent: GlideJobSpec, children: list[Child]) -> list[int]:
+    """Return the seqs that the jobs will have; skip ids that are or will be taken."""
     chosen: set[str] = set()
     if parent.custom_id:
         chosen.add(glide_key(queue, parent.custom_id))
     for child in children:
-        if child.adding.custom_id:
-            chosen.add(glide_key(child.queue, child.adding.custom_id))
+        if child.spec.custom_id:
+            chosen.add(glide_key(child.queue, child.spec.custom_id))
     following: dict[str, int] = {}
     seqs: list[int] = []
     for each in range(len(children) + 1):
         one = queue if each == 0 else children[each - 1].queue
-        adding = parent if each == 0 else children[each - 1].adding
+        spec = parent if each == 0 else children[each - 1].spec
         seq: int = following.get(one.name, int(one.next_seq))
-        if not adding.custom_id:
-            seq = int(free_seq(one, seq, adding.taken))
+        if not spec.custom_id:
+            seq = int(free_seq(one, seq, spec.taken))
             while chosen and glide_key(one, str(seq)) in chosen:
-                seq = int(free_seq(one, seq + 1, adding.taken))
+                seq = int(free_seq(one, seq + 1, spec.taken))
         seqs.append(seq)
         following[one.name] = seq + 1
     return seqs
 
 
-def _wish_of(yard: Yard, child: Child, parent: Adding, parent_seq: int) -> Wish:
-    wish = child.wish
-    if wish is None:
-        wish = wish_for(yard, child.adding, is_child=True)
-    extra = wish.extra
-    assert extra is not None
-    part = extra.glide
+def _new_job_of(yard: Yard, child: Child, parent: GlideJobSpec, parent_seq: int) -> NewJob:
+    new_job = child.new_job
+    if new_job is None:
+        new_job = new_job_for(yard, child.spec, is_child=True)
+    details = new_job.details
+    assert details is not None
+    part = details.glide
     assert part is not None
     if not part.parent_id:
         part.parent_id = parent.custom_id or str(parent_seq)
-    return wish
+    return new_job
 
 
-def _member_for(yard: Yard, tie: Tie) -> Member:
-    job = tie.job
-    member = Member(0 if job is None else job.id, tie.label)
+def _member_for(yard: Yard, link: FlowLink) -> Member:
+    job = link.job
+    member = Member(0 if job is None else job.id, link.label)
     if job is not None and job.state == DONE:
-        member.state = SETTLED
+        member.state = MemberState.SETTLED
         member.value = yard.bodies.fetch_result(job) or b""
     return member
 
 
-# -- ties made and cut later -------------------------------------------------------------------
+# -- links added and removed later -------------------------------------------------------------
 
 
 def link_parent(yard: Yard, parent: Job, child: Job | None, label: str, now_ms: i64) -> bool:
-    """Let a parent wait for one more; False for a child that is done and holds nobody up.
+    """Make a parent wait for one more child; False if that is done and blocks nothing.
 
-    The state of the parent does not change by it: it may run, and wait for its children later.
+    The parent keeps its state: it may run now, and wait for its children later.
     """
     known = _member_named(parent, label)
     if known is not None:
-        return known.state == OPEN
-    member = _member_for(yard, Tie(label, child))
+        return known.state == MemberState.OPEN
+    member = _member_for(yard, FlowLink(label, child))
     flows.room_to_change(yard, parent, 4 * len(label) + len(member.value))
-    fields = Fields()
+    fields = FieldWriter()
     member_field(fields, member)
     yard.note(parent, fields.done())
-    if member.state == OPEN and parent.state not in (DEAD, DONE):
+    if member.state == MemberState.OPEN and parent.state not in (DEAD, DONE):
         yard.names.wait_for(parent, member.child_id)
     look_again(yard, parent, now_ms)
-    return member.state == OPEN
+    return member.state == MemberState.OPEN
 
 
 def is_member(parent: Job, label: str) -> bool:
-    """Tell whether a parent waits for one of that name, or has waited for it."""
+    """Return whether a parent waits, or has waited, for a child with that label."""
     return _member_named(parent, label) is not None
 
 
 def complete_child(yard: Yard, parent: Job, label: str, value: bytes, now_ms: i64) -> i64:
-    """Note for a parent that a child is done, which it knows by name; return how many are not."""
+    """Record for a parent that the child with a label is done; return how many are not."""
     freed: list[Queue] = []
     member = _member_named(parent, label)
-    if member is not None and member.state == OPEN:
+    if member is not None and member.state == MemberState.OPEN:
         flows.room_to_change(yard, parent, 4 * len(label) + len(value))
-        flows.change(yard, parent, member, SETTLED, value, freed, now_ms)
+        flows.change(yard, parent, member, MemberState.SETTLED, value, freed, now_ms)
     flows.serve(yard, freed, now_ms)
     look_again(yard, parent, now_ms)
-    extra = parent.extra
-    return 0 if extra is None else extra.open_count()
+    details = parent.details
+    return 0 if details is None else details.open_count()
 
 
 def look_again(yard: Yard, parent: Job, now_ms: i64) -> None:
-    """Let a parent go on that waits for nobody any more, and once had a child."""
-    extra = parent.extra
-    if extra is None or parent.state != BLOCKED or not extra.members:
+    """Unblock a parent that has had children if none of them is open."""
+    details = parent.details
+    if details is None or parent.state != BLOCKED or not details.members:
         return
-    if extra.open_count() == 0 and not flows.is_suspended(parent):
+    if details.open_count() == 0 and not flows.is_suspended(parent):
         _wake(yard, parent, now_ms)
 
 
 def park(yard: Yard, job: Job, entry: str, now_ms: i64) -> bool:
     """End a run until the children of the job are done; False if none is open.
 
-    Then the job goes to the end of the stream at once: its worker holds it no longer.
+    Then the job moves to the end of the stream at once: its worker no longer holds it.
     """
     if not is_held(job, entry):
         raise NotHeld
-    extra = job.extra
-    if extra is None or extra.open_count() == 0:
+    details = job.details
+    if details is None or details.open_count() == 0:
         defer(yard, job, entry, 0, now_ms)
         return False
     yard.now_ms = max(yard.now_ms, now_ms)
@@ -244,67 +246,67 @@ def park(yard: Yard, job: Job, entry: str, now_ms: i64) -> bool:
 
 
 def _member_named(parent: Job, label: str) -> Member | None:
-    extra = parent.extra
-    if extra is None or extra.members is None:
+    details = parent.details
+    if details is None or details.members is None:
         return None
-    return extra.member_index().named(label)
+    return details.member_index().named(label)
 
 
 # -- signals -----------------------------------------------------------------------------------
 
 
 def suspend(yard: Yard, job: Job, entry: str, until_ms: i64, now_ms: i64) -> None:
-    """End a run until a signal comes, or until it is too late for one; 0 for never."""
+    """End a run until a signal comes, or until it times out at `until_ms`; 0 for never."""
     if not is_held(job, entry):
         raise NotHeld
     yard.now_ms = max(yard.now_ms, now_ms)
-    end = End(job, PARKED, BLOCKED)
-    end.news = _flagged(job.more(), SUSPENDED, 0, until_ms)
-    roster_of(job.queue).may_wait_for_signals = True
+    end = Transition(job, Cause.PARKED, BLOCKED)
+    end.news = _flagged(job.ensure_details(), GlideFlag.SUSPENDED, 0, until_ms)
+    jobs_by_seq_of(job.queue).may_wait_for_signals = True
     ends.end_run(yard, job, end, now_ms)
 
 
 def signal(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Let a job go on that waits for a signal; NotFound if it does not."""
+    """Signal a suspended job, which is then ready unless it waits for others; else NotFound."""
     if job.state != BLOCKED or not flows.is_suspended(job):
         raise NotFound
-    extra = job.more()
-    if extra.open_count() > 0:
-        yard.note(job, _flagged(extra, 0, SUSPENDED, 0))
+    details = job.ensure_details()
+    if details.open_count() > 0:
+        yard.note(job, _flagged(details, 0, GlideFlag.SUSPENDED, 0))
         return
     _wake(yard, job, now_ms)
 
 
 def suspended_jobs(queue: Queue) -> list[Job]:
-    """Return the jobs of a queue that wait for a signal; parents are looked through only for them.
+    """Return the jobs of a queue that wait for a signal.
 
-    Those who wait for their children may be many, and are asked for again and again.
+    Blocked jobs are searched only if one may be suspended: there can be many, and calls are many.
     """
     found: list[Job] = []
-    roster = roster_of(queue)
-    if not roster.may_wait_for_signals:
+    jobs_by_seq = jobs_by_seq_of(queue)
+    if not jobs_by_seq.may_wait_for_signals:
         return found
     for item in queue.blocked.items:
         assert isinstance(item, Job)
-        part = None if item.extra is None else item.extra.glide
-        if part is not None and part.flags & SUSPENDED:
+        part = None if item.details is None else item.details.glide
+        if part is not None and part.flags & GlideFlag.SUSPENDED:
             found.append(item)
-    roster.may_wait_for_signals = len(found) > 0
+    jobs_by_seq.may_wait_for_signals = len(found) > 0
     return found
 
 
 def sweep(yard: Yard, queue: Queue, now_ms: i64) -> list[Job]:
-    """Let jobs of a queue fail for which a signal would come too late; return them."""
+    """Fail the suspended jobs of a queue that have timed out; return them."""
     late = [job for job in suspended_jobs(queue) if 0 < part_of(job).until_ms <= now_ms]
     error = "Suspend timeout exceeded"
     for job in late:
-        move = End(job, FAILED, DEAD)
-        fields = Fields()
-        fields.numbers(REASON, (TIMED_OUT,), error.encode())
-        move.news = _flagged(job.more(), 0, SUSPENDED, 0) + fields.done()
+        move = Transition(job, Cause.FAILED, DEAD)
+        fields = FieldWriter()
+        fields.numbers(Tag.REASON, (FailureReason.TIMED_OUT,), error.encode())
+        move.news = _flagged(job.ensure_details(), 0, GlideFlag.SUSPENDED, 0) + fields.done()
         yard.move(job, move, now_ms)
         if yard.bus.is_on:
-            event = bus.Event(bus.FAILED, queue, job, now_ms)
+            event = bus.Event(bus.EventName.FAILED, queue, job, now_ms)
             event.error = error
             event.is_final = True
             event.is_dead = True
@@ -315,32 +317,32 @@ def sweep(yard: Yard, queue: Queue, now_ms: i64) -> list[Job]:
 
 
 def _wake(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Let a job that waits for nobody go to the end of the stream."""
+    """Move an unblocked job to the end of the stream."""
     yard.now_ms = max(yard.now_ms, now_ms)
-    move = End(job, UNBLOCKED, READY)
+    move = Transition(job, Cause.UNBLOCKED, READY)
     move.due_ms = now_ms
     move.stamp = yard.new_place(job, now_ms)
-    move.shelf = STREAM
-    move.news = _flagged(job.more(), 0, SUSPENDED | EXPECTANT, 0)
+    move.ready_list = ReadyList.STREAM
+    move.news = _flagged(job.ensure_details(), 0, GlideFlag.SUSPENDED | GlideFlag.EXPECTANT, 0)
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
-        event = bus.Event(bus.WAITING, job.queue, job, now_ms)
+        event = bus.Event(bus.EventName.WAITING, job.queue, job, now_ms)
         event.before = "waiting-children"
         yard.bus.tell(event)
     if job.queue.first_link is not None:
         offer(yard, job.queue, now_ms)
 
 
-def _flagged(extra: Extra, on: i64, off: i64, until_ms: i64) -> bytes:
-    """Return the news that some flags are set and some are not."""
-    part = extra.glide
+def _flagged(details: JobDetails, on: i64, off: i64, until_ms: i64) -> bytes:
+    """Return the changed fields for setting and clearing some flags."""
+    part = details.glide
     is_new = part is None
     if part is None:
         part = GlidePart()
     flags, until = part.flags, part.until_ms
     part.flags = (flags | on) & ~off
     part.until_ms = until_ms
-    fields = Fields()
+    fields = FieldWriter()
     glide_field(fields, part)
     part.flags, part.until_ms = flags, until
     return b"" if is_new and on == 0 else fields.done()

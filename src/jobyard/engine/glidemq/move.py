@@ -1,4 +1,4 @@
-"""The verbs of glide-mq for jobs that no one runs: promoted, reordered, removed, revived."""
+"""The verbs of glide-mq for jobs that no worker runs: promote, reorder, remove, revive."""
 
 from typing import Final
 
@@ -9,55 +9,55 @@ from jobyard.engine.glidemq.finish import defer, delay_news, is_delay_apart, is_
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.finish import end_run
 from jobyard.engine.jobs.move import erase, revive, tell
-from jobyard.engine.jobs.put import first_shelf
+from jobyard.engine.jobs.put import first_list
 from jobyard.engine.jobs.queues import drop_if_idle
-from jobyard.engine.jobs.subscriptions import is_subscribed
 from jobyard.engine.jobs.take import lay_expired, offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.placement import advance
 from jobyard.engine.state.yard import Yard
+from jobyard.engine.subscriptions.subscriptions import is_subscribed
 from jobyard.errors import NotFound, NotHeld, StorageFull
-from jobyard.journal.format.record import DUE_SET, FAILED, RANKED, RELEASED
-from jobyard.journal.format.record import PROMOTED as BY_PROMOTION
-from jobyard.model.details import EXPLICIT, REASON, Fields, glide_field, overlay_field
+from jobyard.journal.format.record import Cause
+from jobyard.model.details import FailureReason
+from jobyard.model.details_codec import FieldWriter, Tag, glide_field, overlay_field
 from jobyard.model.family import GLIDE, counts_attempts
-from jobyard.model.glidemq.fields import REVOKED, GlidePart
+from jobyard.model.glidemq.fields import GlideFlag, GlidePart
 from jobyard.model.job import DEAD, DELAYED, READY, Job
 from jobyard.model.policy import LIFO
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import Lane, lane_of
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM, Shelves
-from jobyard.model.transition import End
+from jobyard.model.throttle.ordering_group import OrderingGroup, ordering_of
+from jobyard.model.throttle.ready_lists import ReadyList, ReadyLists
+from jobyard.model.transition import Transition
 
-# Jobs whose delay is over that are looked at for each that is to be promoted, at most.
+# The most jobs with an expired delay that are staged for each job to promote.
 _LOOKED: Final = 10
 
 
 def promote_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
-    """Let staged jobs go to the shelf where workers find them, best first; return how many."""
+    """Move staged jobs to the ready list that workers read, best first; return how many."""
     yard.now_ms = max(yard.now_ms, now_ms)
     _come_due(yard, queue, now_ms, most * _LOOKED)
     rules = queue.rules
-    shelves = None if rules is None else rules.shelves
+    ready_lists = None if rules is None else rules.ready_lists
     promoted: i64 = 0
-    if shelves is not None and shelves.staged_count > 0:
-        promoted = _promote_best(yard, shelves, now_ms, most)
+    if ready_lists is not None and ready_lists.staged_count > 0:
+        promoted = _promote_best(yard, ready_lists, now_ms, most)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return promoted
 
 
-def _promote_best(yard: Yard, shelves: Shelves, now_ms: i64, most: i64) -> i64:
-    """Promote the best of the staged jobs; those that wait in their lanes come after all others."""
+def _promote_best(yard: Yard, ready_lists: ReadyLists, now_ms: i64, most: i64) -> i64:
+    """Promote the best staged jobs; those that wait in their ordering groups come last."""
     promoted: i64 = 0
-    staged = shelves.staged.items
+    staged = ready_lists.staged.items
     try:
         while staged and promoted < most:
             best = staged[0]
             assert isinstance(best, Job)
             _promote_staged(yard, best, now_ms)
             promoted += 1
-        for job in _staged_in_lanes(shelves, most - promoted):
+        for job in _staged_in_orderings(ready_lists, most - promoted):
             _promote_staged(yard, job, now_ms)
             promoted += 1
     except StorageFull:
@@ -67,7 +67,7 @@ def _promote_best(yard: Yard, shelves: Shelves, now_ms: i64, most: i64) -> i64:
 
 
 def _come_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> None:
-    """Let jobs be staged whose delay is over; for what is left the timers see to that."""
+    """Stage up to `most` jobs whose delay is over; timers stage the rest."""
     delayed = queue.delayed.items
     while most > 0 and delayed and delayed[0].sort_key <= now_ms:
         job = delayed[0]
@@ -77,54 +77,55 @@ def _come_due(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> None:
 
 
 def unstage(yard: Yard, queue: Queue, before_ms: i64, now_ms: i64, most: i64) -> i64:
-    """Let jobs that have been staged since before a time go to the stream; return how many.
+    """Move jobs that were staged before a time to the stream; return how many.
 
-    So one who reads nothing but the stream gets them where no worker promotes them.
+    So a client that reads only the stream gets them even if no worker promotes them.
     """
     yard.now_ms = max(yard.now_ms, now_ms)
     rules = queue.rules
-    shelves = None if rules is None else rules.shelves
+    ready_lists = None if rules is None else rules.ready_lists
     moved: i64 = 0
-    for job in [] if shelves is None else _some_staged(shelves, 2 * most):
+    for job in [] if ready_lists is None else _some_staged(ready_lists, 2 * most):
         if job.due_ms > before_ms or moved == most:
             continue
-        move = End(job, BY_PROMOTION, READY)
+        move = Transition(job, Cause.PROMOTED, READY)
         move.stamp = yard.stamp(now_ms)
-        move.shelf = STREAM
+        move.ready_list = ReadyList.STREAM
         try:
             yard.move(job, move, now_ms)
         except StorageFull:
             break
-        tell(yard, bus.WAITING, job, "delayed", now_ms)
+        tell(yard, bus.EventName.WAITING, job, "delayed", now_ms)
         moved += 1
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return moved
 
 
-def _some_staged(shelves: Shelves, most: i64) -> list[Job]:
-    """Return up to `most` staged jobs, best first; those in their lanes come after all others.
+def _some_staged(ready_lists: ReadyLists, most: i64) -> list[Job]:
+    """Return up to `most` staged jobs, best first; those in their ordering groups come last.
 
-    The first in a heap are not the best of all, but the best is among them: what is left comes up.
+    The first items of a heap are not its best ones, but include the very best: later calls get the
+    rest.
     """
     found: list[Job] = []
-    for item in shelves.staged.items[:most]:
+    for item in ready_lists.staged.items[:most]:
         assert isinstance(item, Job)
         found.append(item)
     found.sort(key=_place_of)
-    return found + _staged_in_lanes(shelves, most - len(found))
+    return found + _staged_in_orderings(ready_lists, most - len(found))
 
 
-def _staged_in_lanes(shelves: Shelves, most: i64) -> list[Job]:
-    """Return up to `most` staged jobs that wait in their lanes."""
+def _staged_in_orderings(ready_lists: ReadyLists, most: i64) -> list[Job]:
+    """Return up to `most` staged jobs that wait in their ordering groups."""
     found: list[Job] = []
-    most = min(most, shelves.staged_count - len(shelves.staged.items))
+    most = min(most, ready_lists.staged_count - len(ready_lists.staged.items))
     if most <= 0:
         return found
-    for lane in shelves.lanes.values():
-        for item in lane.waiting.items:
+    for ordering in ready_lists.orderings.values():
+        for item in ordering.waiting.items:
             assert isinstance(item, Job)
-            if item.shelf == STAGED and len(found) < most:
+            if item.ready_list == ReadyList.STAGED and len(found) < most:
                 found.append(item)
         if len(found) == most:
             break
@@ -140,44 +141,44 @@ def _promote_staged(yard: Yard, job: Job, now_ms: i64) -> None:
     if 0 < ttl_ms <= now_ms - job.created_ms:
         lay_expired(yard, job, now_ms)
         return
-    move_to_shelf(yard, job, now_ms)
+    move_to_list(yard, job, now_ms)
 
 
-def move_to_shelf(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
-    """Let a job stand where workers find it, as the last there; those of others in the stream."""
-    move = End(job, BY_PROMOTION, READY)
+def move_to_list(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
+    """Move a job to the end of its ready list for workers; other families go to the stream."""
+    move = Transition(job, Cause.PROMOTED, READY)
     move.news = news
     move.due_ms = min(job.due_ms, now_ms)
     move.stamp = yard.new_place(job, now_ms)
     if job.family != GLIDE:
-        move.shelf = STREAM
+        move.ready_list = ReadyList.STREAM
     elif job.policy.flags & LIFO:
-        move.shelf = STACK
+        move.ready_list = ReadyList.LIFO
         move.stamp = -move.stamp
     else:
-        # Who subscribed sees the stream alone.
+        # Subscriptions see only the stream.
         is_listed = job.rank > 0 and not is_subscribed(job.queue)
-        move.shelf = PROMOTED if is_listed else STREAM
+        move.ready_list = ReadyList.PROMOTED if is_listed else ReadyList.STREAM
     yard.move(job, move, now_ms)
-    tell(yard, bus.WAITING, job, "delayed", now_ms)
+    tell(yard, bus.EventName.WAITING, job, "delayed", now_ms)
 
 
 def next_due(queue: Queue) -> i64:
-    """Return when the next job may be promoted or its lane opens, 0 for now, or -1 for never."""
+    """Return when the next job or ordering group becomes due, 0 for now, or -1 for never."""
     rules = queue.rules
-    shelves = None if rules is None else rules.shelves
+    ready_lists = None if rules is None else rules.ready_lists
     soonest: i64 = -1
-    if shelves is not None:
-        if shelves.staged_count > 0:
+    if ready_lists is not None:
+        if ready_lists.staged_count > 0:
             return 0
-        if shelves.shut.items:
-            soonest = shelves.shut.items[0].sort_key
+        if ready_lists.shut.items:
+            soonest = ready_lists.shut.items[0].sort_key
     if queue.delayed.items:
         due_ms = queue.delayed.items[0].sort_key
         soonest = due_ms if soonest < 0 else min(soonest, due_ms)
-    audience = queue.audience
-    if audience is not None and audience.due.items:
-        due_ms = audience.due.items[0].sort_key
+    subscriptions = queue.subscriptions
+    if subscriptions is not None and subscriptions.due.items:
+        due_ms = subscriptions.due.items[0].sort_key
         soonest = due_ms if soonest < 0 else min(soonest, due_ms)
     return soonest
 
@@ -186,53 +187,57 @@ def next_due(queue: Queue) -> i64:
 
 
 def promote_job(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Let a delayed job go to its shelf before its time; NotFound for any other."""
+    """Move a delayed job to its ready list before its time; NotFound for any other."""
     if state_of(job) != "delayed":
         raise NotFound
     yard.now_ms = max(yard.now_ms, now_ms)
-    # It is told as one that was to come at once.
+    # Clients see it as a job without delay.
     news = b""
     if job.family == GLIDE:
-        job.more()
+        job.ensure_details()
         news = delay_news(0)
-    move_to_shelf(yard, job, now_ms, news)
+    move_to_list(yard, job, now_ms, news)
     offer(yard, job.queue, now_ms)
 
 
 def set_priority(yard: Yard, job: Job, priority: i64, now_ms: i64) -> None:
-    """Give a job that waits another priority: with one it is staged, without one in the stream.
+    """Change the priority of a waiting job: above 0 it is staged, with 0 it is in the stream.
 
-    NotFound for one that does not wait, or was promoted or stacked already.
+    NotFound if it does not wait, was promoted already, or is in the LIFO list.
     """
-    if job.state not in (READY, DELAYED) or job.shelf in (PROMOTED, STACK):
+    if job.state not in (READY, DELAYED) or job.ready_list in (ReadyList.PROMOTED, ReadyList.LIFO):
         raise NotFound
     if job.rank == priority:
         return
     yard.now_ms = max(yard.now_ms, now_ms)
-    move = End(job, RANKED, i64(job.state))
+    move = Transition(job, Cause.RANKED, i64(job.state))
     move.rank = priority
-    if job.state == READY and job.family == GLIDE and (job.shelf == STREAM or job.delay_ms == 0):
-        move.shelf = STAGED if priority > 0 else STREAM
+    if (
+        job.state == READY
+        and job.family == GLIDE
+        and (job.ready_list == ReadyList.STREAM or job.delay_ms == 0)
+    ):
+        move.ready_list = ReadyList.STAGED if priority > 0 else ReadyList.STREAM
         move.stamp = yard.stamp(now_ms)
     yard.move(job, move, now_ms)
     offer(yard, job.queue, now_ms)
 
 
 def set_delay(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
-    """Let a job that waits be due after another delay; NotFound as for another priority."""
-    if job.state not in (READY, DELAYED) or job.shelf in (PROMOTED, STACK):
+    """Change the delay of a waiting job; NotFound as in `set_priority`."""
+    if job.state not in (READY, DELAYED) or job.ready_list in (ReadyList.PROMOTED, ReadyList.LIFO):
         raise NotFound
     if delay_ms == 0 and job.state == READY and job.delay_ms == 0:
         return
     yard.now_ms = max(yard.now_ms, now_ms)
-    move = End(job, DUE_SET, DELAYED if delay_ms > 0 else READY)
+    move = Transition(job, Cause.DUE_SET, DELAYED if delay_ms > 0 else READY)
     move.due_ms = now_ms + delay_ms
-    move.shelf = STREAM
+    move.ready_list = ReadyList.STREAM
     if delay_ms == 0 and job.family == GLIDE:
-        move.shelf = first_shelf(job.rank, job.policy)
+        move.ready_list = first_list(job.rank, job.policy)
     if delay_ms == 0:
         move.stamp = yard.new_place(job, now_ms)
-        if move.shelf == STACK:
+        if move.ready_list == ReadyList.LIFO:
             move.stamp = -move.stamp
     if is_delay_apart(job):
         move.news = delay_news(delay_ms)
@@ -249,33 +254,33 @@ def remove(yard: Yard, job: Job, now_ms: i64) -> None:
     yard.now_ms = max(yard.now_ms, now_ms)
     erase(yard, job, now_ms)
     if queue.first_link is not None:
-        # It may have run, and what it held up is not only its lane.
+        # It may have run, and then it held up more than its ordering group.
         offer(yard, queue, now_ms)
     drop_if_idle(yard, queue)
 
 
 def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
-    """Let a job that waits fail, "revoked"; False for any other, which is only marked so."""
+    """Fail a waiting job with "revoked"; any other is only marked as revoked, and False."""
     part = copy_part(job)
-    part.flags |= REVOKED
-    fields = Fields()
+    part.flags |= GlideFlag.REVOKED
+    fields = FieldWriter()
     glide_field(fields, part)
-    job.more()
+    job.ensure_details()
     if job.state not in (READY, DELAYED):
         yard.note(job, fields.done())
         return False
     yard.now_ms = max(yard.now_ms, now_ms)
     if job.state == DELAYED and job.due_ms <= now_ms:
-        # Its delay ended first, as a replay will find.
+        # Its delay ended first, and a replay must see the same.
         yard.delay_over(job)
-    move = End(job, FAILED, DEAD)
+    move = Transition(job, Cause.FAILED, DEAD)
     if counts_attempts(job.family):
-        fields.numbers(REASON, (EXPLICIT,), b"revoked")
+        fields.numbers(Tag.REASON, (FailureReason.EXPLICIT,), b"revoked")
     move.news = fields.done()
     flows.make_room(yard, job, len("revoked"))
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
-        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+        event = bus.Event(bus.EventName.FAILED, job.queue, job, now_ms)
         event.error = "revoked"
         event.is_final = True
         event.is_dead = True
@@ -288,24 +293,24 @@ def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
 
 
 def set_fields(yard: Yard, job: Job, changes: dict[bytes, bytes | None]) -> None:
-    """Set fields that mean nothing to the yard, or take them away."""
-    fields = Fields()
+    """Set fields that mean nothing to the yard, or remove them."""
+    fields = FieldWriter()
     for name, value in changes.items():
         overlay_field(fields, name, value)
     yard.note(job, fields.done())
 
 
 def set_labels(yard: Yard, job: Job, part: GlidePart) -> None:
-    """Replace what is remembered of a job's parents and schedule; `part` is a copy, changed."""
-    fields = Fields()
+    """Replace the glide-mq fields of a job; `part` is a changed copy."""
+    fields = FieldWriter()
     glide_field(fields, part)
     yard.note(job, fields.done())
 
 
 def copy_part(job: Job) -> GlidePart:
-    """Return the rare parts of a job, to be changed and set; without its overlay."""
-    extra = job.extra
-    return GlidePart() if extra is None or extra.glide is None else extra.glide.copy()
+    """Return a copy of the glide-mq fields of a job, without its overlay, to change and set."""
+    details = job.details
+    return GlidePart() if details is None or details.glide is None else details.glide.copy()
 
 
 # -- many jobs ---------------------------------------------------------------------------------
@@ -314,36 +319,36 @@ def copy_part(job: Job) -> GlidePart:
 def retry(yard: Yard, job: Job, now_ms: i64) -> None:
     """Bring back a job that failed; it is staged."""
     yard.now_ms = max(yard.now_ms, now_ms)
-    revive(yard, job, now_ms, STAGED if job.family == GLIDE else STREAM)
+    revive(yard, job, now_ms, ReadyList.STAGED if job.family == GLIDE else ReadyList.STREAM)
 
 
-# -- lanes -------------------------------------------------------------------------------------
+# -- ordering groups ---------------------------------------------------------------------------
 
 
-def close_lane(yard: Yard, lane: Lane, until_ms: i64) -> None:
-    """Let no job of a lane start or go on before a time; what stands on a shelf waits too."""
-    lane.closed_until_ms = max(lane.closed_until_ms, until_ms)
-    for job in list(lane.standing):
+def close_ordering(yard: Yard, ordering: OrderingGroup, until_ms: i64) -> None:
+    """Close an ordering group until a time: no job starts or continues, listed ones wait too."""
+    ordering.closed_until_ms = max(ordering.closed_until_ms, until_ms)
+    for job in list(ordering.standing):
         yard.step_aside(job)
         yard.step_back(job)
-    if lane.waiting.items:
-        # It may have been closed for longer before.
-        first = lane.waiting.items[0]
+    if ordering.waiting.items:
+        # It may already have been closed for longer.
+        first = ordering.waiting.items[0]
         assert isinstance(first, Job)
-        advance(yard, first.queue, lane, yard.now_ms)
+        advance(yard, first.queue, ordering, yard.now_ms)
 
 
 def hold_back(yard: Yard, job: Job, entry: str, until_ms: i64, now_ms: i64) -> None:
-    """Give a job back to the head of its lane, which is closed until a time."""
+    """Give a job back to the head of its ordering group, which is closed until a time."""
     if not is_held(job, entry):
         raise NotHeld
     yard.now_ms = max(yard.now_ms, now_ms)
-    lane = lane_of(job.extra)
-    if lane is None:
+    ordering = ordering_of(job.details)
+    if ordering is None:
         defer(yard, job, entry, max(until_ms - now_ms, 0), now_ms)
         return
-    close_lane(yard, lane, until_ms)
-    # With its old place: it goes before those that wait behind it.
-    end = End(job, RELEASED, READY)
+    close_ordering(yard, ordering, until_ms)
+    # It keeps its stamp, and so comes before the jobs that wait behind it.
+    end = Transition(job, Cause.RELEASED, READY)
     end.due_ms = now_ms
     end_run(yard, job, end, now_ms)

@@ -1,17 +1,17 @@
-"""Changes of keys that are kept as they were set; each is in the journal before it counts.
+"""Changes of stored values (plain Redis keys); each is in the journal before it takes effect.
 
-What a key holds is noted element by element, as entries of kind SIDE, so that a change costs what
-it changes. Under which name an entry stands:
+A value is stored element by element, as entries of kind STORED_VALUE, so that the cost of a change
+depends only on its size. The keys of the entries:
 
     <key> 0 s             a string              <key> 0 h <field>     a field of a hash
     <key> 0 m <member>    a member of a set     <key> 0 z <member>    the same with a score
     <key> 0 l <number>    an item of a list     <key> 0 x <id>        an entry of a stream
-    <key> 0 X             its greatest id, if no entry has it         <key> 0 T   when it goes
+    <key> 0 X             its greatest id, if no entry has it         <key> 0 T   its expiry
 
-A large key that is deleted is past its time from then on, which is one record, and freed later.
+A large key that is deleted counts as expired from then on, which is one record, and is freed later.
 
-A key that goes by itself within ten minutes is not noted at all: it is a lock or a sign of life,
-renewed all the time, and after a restart those who held it begin anew.
+A key that expires within ten minutes is not in the journal at all: it is a lock or a heartbeat,
+renewed all the time, and after a restart its clients set it again.
 """
 
 import struct
@@ -23,43 +23,38 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, YardFull
-from jobyard.model.entry import SIDE, Entry
+from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.glidemq.stored_values import (
     ELEMENT_WEIGHT,
     FIRST_ID,
-    HASH,
-    LIST,
-    SET,
-    STREAM,
-    STRING,
-    ZSET,
-    SideKey,
+    StoredValue,
     StreamEntry,
     StreamId,
     StreamReader,
+    ValueKind,
 )
 from jobyard.model.limits import NEVER_MS
 
 VOLATILE_MS: Final = 600_000
 # A key that holds more is freed over turns.
 FEW_ELEMENTS: Final = 1000
-# Numbers of list items are written so that they sort, whichever end they came to.
+# Added to the numbers of list items, so that their keys sort whichever end they were pushed to.
 _MIDDLE: Final = 1 << 62
-# What the record of an entry takes beside its key and value, at most.
+# The largest size of the record of an entry, without its key and value.
 _RECORD_SIZE: Final = 64
 
 
 @final
-class SideEnd(Alarm):
-    """Lets a key go when its time is over."""
+class ValueExpiry(Alarm):
+    """Drops a key when it expires."""
 
-    def __init__(self, yard: Yard, key: SideKey) -> None:
+    def __init__(self, yard: Yard, key: StoredValue) -> None:
         super().__init__(key.key, NEVER_MS, key.key)
         self._yard = yard
         self._key = key
 
     def ring(self, now_ms: i64) -> None:
-        """Let it go, unless its time has been set anew."""
+        """Drop it, unless its expiry was changed."""
         if self._key.is_fading:
             return
         if self._key.expires_ms <= now_ms:
@@ -69,31 +64,35 @@ class SideEnd(Alarm):
 
 
 @final
-class Fading(Task):
-    """Frees what a large key held that is gone for everybody."""
+class ValueFreeing(Task):
+    """Frees the elements of a large key that no client can see any longer."""
 
-    def __init__(self, yard: Yard, key: SideKey) -> None:
+    def __init__(self, yard: Yard, key: StoredValue) -> None:
         super().__init__()
         self._yard = yard
         self._key = key
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  set by Task
         """Free some."""
         yard, key = self._yard, self._key
         done: i64 = 0
-        while done < most and key.elements_count() > 0 and yard.side.keys.get(key.name) is key:
+        while (
+            done < most
+            and key.elements_count() > 0
+            and yard.stored_values.keys.get(key.name) is key
+        ):
             _free_last(yard, key)
             done += 1
-        if done < most and yard.side.keys.get(key.name) is key:
+        if done < most and yard.stored_values.keys.get(key.name) is key:
             _drop_at_once(yard, key)
         return done
 
 
-def _free_last(yard: Yard, key: SideKey) -> None:
-    """Free one element, from the end of what holds it."""
+def _free_last(yard: Yard, key: StoredValue) -> None:
+    """Free one element, from the end of its container."""
     if key.table:
         name, value = key.table.popitem()
-        _unnote(yard, key, (b"h" if key.kind == HASH else b"m") + name)
+        _unnote(yard, key, (b"h" if key.kind == ValueKind.HASH else b"m") + name)
         size: i64 = len(name) + len(value)
     elif key.scores:
         member, _ = key.scores.popitem()
@@ -113,9 +112,9 @@ def _free_last(yard: Yard, key: SideKey) -> None:
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def find(yard: Yard, name: bytes, now_ms: i64) -> SideKey | None:
-    """Return the key of that name; one whose time is over counts no more."""
-    key = yard.side.keys.get(name)
+def find(yard: Yard, name: bytes, now_ms: i64) -> StoredValue | None:
+    """Return the key of that name; drop it if it has expired."""
+    key = yard.stored_values.keys.get(name)
     if key is None or key.is_fading:
         return None
     if key.expires_ms <= now_ms:
@@ -124,10 +123,10 @@ def find(yard: Yard, name: bytes, now_ms: i64) -> SideKey | None:
     return key
 
 
-def drop(yard: Yard, key: SideKey) -> None:
-    """Let a key go, with all it holds.
+def drop(yard: Yard, key: StoredValue) -> None:
+    """Drop a key with everything it holds.
 
-    One that holds much is past its time from now on, which is one record, and freed over turns.
+    A large one counts as expired from now on, which is one record, and is freed over turns.
     """
     if key.elements_count() <= FEW_ELEMENTS:
         _drop_at_once(yard, key)
@@ -136,25 +135,25 @@ def drop(yard: Yard, key: SideKey) -> None:
     key.expires_ms = min(key.expires_ms, yard.now_ms)
     if key.is_noted:
         _note_expiry(yard, key)
-    yard.tasks.follow(Fading(yard, key))
+    yard.tasks.follow(ValueFreeing(yard, key))
 
 
-def _drop_at_once(yard: Yard, key: SideKey) -> None:
+def _drop_at_once(yard: Yard, key: StoredValue) -> None:
     _unnote_all(yard, key)
     if key.alarm is not None:
         yard.disarm(key.alarm)
     _count(yard, -key.weight)
-    yard.side.remove(key)
+    yard.stored_values.remove(key)
 
 
-def expire(yard: Yard, key: SideKey, at_ms: i64, now_ms: i64) -> None:
-    """Set when a key goes by itself, NEVER_MS for never."""
+def expire(yard: Yard, key: StoredValue, at_ms: i64, now_ms: i64) -> None:
+    """Set when a key expires, NEVER_MS for never."""
     if at_ms <= now_ms:
         drop(yard, key)
         return
     is_noted = at_ms - now_ms > VOLATILE_MS
     if is_noted and not key.is_noted:
-        # Nothing is changed before there is room for all of it.
+        # Nothing may change before there is room for all of it.
         admit(yard, 0, key.weight * 2)
     key.expires_ms = at_ms
     if key.is_noted and not is_noted:
@@ -168,43 +167,43 @@ def expire(yard: Yard, key: SideKey, at_ms: i64, now_ms: i64) -> None:
     _arm(yard, key)
 
 
-def _arm(yard: Yard, key: SideKey) -> None:
+def _arm(yard: Yard, key: StoredValue) -> None:
     if key.expires_ms >= NEVER_MS:
         return
     if key.alarm is None:
-        key.alarm = SideEnd(yard, key)
-        yard.side.expiring_count += 1
+        key.alarm = ValueExpiry(yard, key)
+        yard.stored_values.expiring_count += 1
     yard.arm(key.alarm, key.expires_ms)
 
 
-def _open(yard: Yard, name: bytes, kind: i64, now_ms: i64) -> SideKey:
-    """Return the key of that name, made if need be; whoever calls knows that the kind is right."""
+def _open(yard: Yard, name: bytes, kind: i64, now_ms: i64) -> StoredValue:
+    """Return the key of that name; create it if needed. The caller has checked its kind."""
     key = find(yard, name, now_ms)
     if key is None:
         if b"\0" in name:
-            # Who reads the journal takes it for the end of the name.
-            raise Refused("a key has no zero byte")
-        old = yard.side.keys.get(name)
+            # A zero byte ends the name in the keys of the journal.
+            raise Refused("a key must not contain a zero byte")
+        old = yard.stored_values.keys.get(name)
         if old is not None:
-            # Its records bear the names of the new one's.
+            # Its journal entries have the same keys as those of the new one.
             _drop_at_once(yard, old)
-        key = yard.side.make(name, kind)
+        key = yard.stored_values.make(name, kind)
         key.is_noted = yard.journal.is_on
         _count(yard, key.weight)
     assert key.kind == kind
     return key
 
 
-def _close(yard: Yard, key: SideKey) -> None:
-    """Let a key go that holds nothing any more."""
+def _close(yard: Yard, key: StoredValue) -> None:
+    """Drop a key that is empty."""
     if key.is_empty():
         drop(yard, key)
 
 
 def admit(yard: Yard, more: i64, written: i64) -> None:
-    """Refuse what there is no room for, in memory or on the disk, before anything is changed.
+    """Refuse a change for which memory or disk has no room, before anything is changed.
 
-    What is written then lies in one batch.
+    All records of the change are then in one batch.
     """
     if more > 0 and not yard.bodies.admits_pinned(more):
         raise YardFull
@@ -215,7 +214,7 @@ def admit(yard: Yard, more: i64, written: i64) -> None:
         journal.make_room(written)
 
 
-def _weigh(yard: Yard, key: SideKey, more: i64) -> None:
+def _weigh(yard: Yard, key: StoredValue, more: i64) -> None:
     key.weight += more
     _count(yard, more)
 
@@ -228,24 +227,24 @@ def _count(yard: Yard, more: i64) -> None:
 # -- the journal -----------------------------------------------------------------------------------
 
 
-def _note(yard: Yard, key: SideKey, element: bytes, value: bytes) -> None:
+def _note(yard: Yard, key: StoredValue, element: bytes, value: bytes) -> None:
     if key.is_noted:
-        yard.journal.set_entry(SIDE, key.name + b"\0" + element, value)
+        yard.journal.set_entry(EntryKind.STORED_VALUE, key.name + b"\0" + element, value)
 
 
-def _unnote(yard: Yard, key: SideKey, element: bytes) -> None:
+def _unnote(yard: Yard, key: StoredValue, element: bytes) -> None:
     if key.is_noted:
-        yard.journal.drop_entry(SIDE, key.name + b"\0" + element)
+        yard.journal.drop_entry(EntryKind.STORED_VALUE, key.name + b"\0" + element)
 
 
-def _note_expiry(yard: Yard, key: SideKey) -> None:
+def _note_expiry(yard: Yard, key: StoredValue) -> None:
     if key.expires_ms >= NEVER_MS:
         _unnote(yard, key, b"T")
     else:
         _note(yard, key, b"T", struct.pack("<q", key.expires_ms + yard.journal.wall_offset_ms))
 
 
-def _unnote_all(yard: Yard, key: SideKey) -> None:
+def _unnote_all(yard: Yard, key: StoredValue) -> None:
     if not key.is_noted:
         return
     for element, _ in _elements(key):
@@ -255,18 +254,18 @@ def _unnote_all(yard: Yard, key: SideKey) -> None:
     key.is_noted = False
 
 
-def _elements(key: SideKey) -> list[tuple[bytes, bytes]]:
-    """Return what is noted of what a key holds, by name."""
+def _elements(key: StoredValue) -> list[tuple[bytes, bytes]]:
+    """Return the journal entries of the elements of a key."""
     noted: list[tuple[bytes, bytes]] = []
-    if key.kind == STRING:
+    if key.kind == ValueKind.STRING:
         noted.append((b"s", key.text))
-    elif key.kind == HASH:
+    elif key.kind == ValueKind.HASH:
         noted.extend((b"h" + field, value) for field, value in key.table.items())
-    elif key.kind == SET:
+    elif key.kind == ValueKind.SET:
         noted.extend((b"m" + member, b"") for member in key.table)
-    elif key.kind == ZSET:
+    elif key.kind == ValueKind.ZSET:
         noted.extend((b"z" + member, _score(score)) for member, score in key.scores.items())
-    elif key.kind == LIST:
+    elif key.kind == ValueKind.LIST:
         noted.extend((_item(number), value) for number, value in key.items.items())
     else:
         noted.extend((_entry(entry.id), _pack(entry.fields)) for entry in key.entries)
@@ -308,11 +307,11 @@ def _unpack(value: bytes) -> list[bytes]:
 
 
 def set_text(yard: Yard, name: bytes, value: bytes, expires_ms: i64, now_ms: i64) -> None:
-    """Set a string, in place of whatever there was under the name."""
+    """Set a string; replace whatever value the key has."""
     admit(yard, len(name) + len(value), 2 * (_RECORD_SIZE + len(name)) + len(value))
     key = find(yard, name, now_ms)
     is_noted = yard.journal.is_on and expires_ms - now_ms > VOLATILE_MS
-    if key is not None and (key.kind != STRING or key.is_noted != is_noted):
+    if key is not None and (key.kind != ValueKind.STRING or key.is_noted != is_noted):
         drop(yard, key)
         key = None
     if expires_ms <= now_ms:
@@ -320,7 +319,7 @@ def set_text(yard: Yard, name: bytes, value: bytes, expires_ms: i64, now_ms: i64
             drop(yard, key)
         return
     if key is None:
-        key = _open(yard, name, STRING, now_ms)
+        key = _open(yard, name, ValueKind.STRING, now_ms)
         key.is_noted = is_noted
     _note(yard, key, b"s", value)
     _weigh(yard, key, len(value) - len(key.text))
@@ -337,12 +336,12 @@ def set_text(yard: Yard, name: bytes, value: bytes, expires_ms: i64, now_ms: i64
 
 def set_fields(yard: Yard, name: bytes, fields: dict[bytes, bytes], now_ms: i64) -> i64:
     """Set fields of a hash; return how many are new."""
-    return _set_table(yard, name, HASH, fields, now_ms)
+    return _set_table(yard, name, ValueKind.HASH, fields, now_ms)
 
 
 def add_members(yard: Yard, name: bytes, members: list[bytes], now_ms: i64) -> i64:
     """Add members to a set; return how many are new."""
-    return _set_table(yard, name, SET, dict.fromkeys(members, b""), now_ms)
+    return _set_table(yard, name, ValueKind.SET, dict.fromkeys(members, b""), now_ms)
 
 
 def _set_table(yard: Yard, name: bytes, kind: i64, fields: dict[bytes, bytes], now_ms: i64) -> i64:
@@ -351,7 +350,7 @@ def _set_table(yard: Yard, name: bytes, kind: i64, fields: dict[bytes, bytes], n
         size += len(field) + len(value) + ELEMENT_WEIGHT
     admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(fields))
     key = _open(yard, name, kind, now_ms)
-    tag = b"h" if kind == HASH else b"m"
+    tag = b"h" if kind == ValueKind.HASH else b"m"
     added: i64 = 0
     for field, value in fields.items():
         old = key.table.get(field)
@@ -367,9 +366,9 @@ def _set_table(yard: Yard, name: bytes, kind: i64, fields: dict[bytes, bytes], n
     return added
 
 
-def drop_fields(yard: Yard, key: SideKey, names: list[bytes]) -> i64:
-    """Let fields of a hash go, or members of a set; return how many there were."""
-    tag = b"h" if key.kind == HASH else b"m"
+def drop_fields(yard: Yard, key: StoredValue, names: list[bytes]) -> i64:
+    """Remove fields of a hash, or members of a set; return how many there were."""
+    tag = b"h" if key.kind == ValueKind.HASH else b"m"
     gone: i64 = 0
     for name in names:
         value = key.table.get(name)
@@ -391,7 +390,7 @@ def set_scores(yard: Yard, name: bytes, scores: dict[bytes, float], now_ms: i64)
     for member in scores:
         size += len(member) + ELEMENT_WEIGHT
     admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(scores))
-    key = _open(yard, name, ZSET, now_ms)
+    key = _open(yard, name, ValueKind.ZSET, now_ms)
     added: i64 = 0
     for member, score in scores.items():
         old = key.scores.get(member)
@@ -405,8 +404,8 @@ def set_scores(yard: Yard, name: bytes, scores: dict[bytes, float], now_ms: i64)
     return added
 
 
-def drop_scored(yard: Yard, key: SideKey, members: list[bytes]) -> i64:
-    """Let members of a sorted set go; return how many there were."""
+def drop_scored(yard: Yard, key: StoredValue, members: list[bytes]) -> i64:
+    """Remove members of a sorted set; return how many there were."""
     gone: i64 = 0
     for member in members:
         if member in key.scores:
@@ -422,12 +421,12 @@ def drop_scored(yard: Yard, key: SideKey, members: list[bytes]) -> i64:
 
 
 def push(yard: Yard, name: bytes, values: list[bytes], now_ms: i64, *, is_left: bool) -> i64:
-    """Put items at one end of a list, one after the other; return how many there are then."""
+    """Push items to one end of a list, one after the other; return the new length."""
     size: i64 = 0
     for value in values:
         size += len(value) + ELEMENT_WEIGHT
     admit(yard, size, size + (_RECORD_SIZE + len(name)) * len(values))
-    key = _open(yard, name, LIST, now_ms)
+    key = _open(yard, name, ValueKind.LIST, now_ms)
     for value in values:
         number = key.first - 1 if is_left else key.after
         _note(yard, key, _item(number), value)
@@ -438,8 +437,8 @@ def push(yard: Yard, name: bytes, values: list[bytes], now_ms: i64, *, is_left: 
     return len(key.items)
 
 
-def pop(yard: Yard, key: SideKey, count: i64, *, is_left: bool) -> list[bytes]:
-    """Take so many items off one end of a list, or all there are."""
+def pop(yard: Yard, key: StoredValue, count: i64, *, is_left: bool) -> list[bytes]:
+    """Pop up to `count` items from one end of a list."""
     taken: list[bytes] = []
     while key.items and len(taken) < count:
         number = key.first if is_left else key.after - 1
@@ -465,24 +464,24 @@ def add_entry(
     entry = StreamEntry(entry_id, fields)
     size = entry.size() + 4 * len(fields) + ELEMENT_WEIGHT
     admit(yard, size, size + _RECORD_SIZE + len(name))
-    key = _open(yard, name, STREAM, now_ms)
+    key = _open(yard, name, ValueKind.STREAM, now_ms)
     assert entry_id > key.last_id
     _note(yard, key, _entry(entry_id), _pack(fields))
     key.entries.append(entry)
     key.last_id = entry_id
     _weigh(yard, key, ELEMENT_WEIGHT + entry.size())
-    for reader in list(yard.side.readers.get(name, [])):
+    for reader in list(yard.stored_values.readers.get(name, [])):
         reader.stream_grew()
 
 
-def drop_entries(yard: Yard, key: SideKey, ids: list[StreamId]) -> i64:
-    """Let entries of a stream go; return how many there were."""
+def drop_entries(yard: Yard, key: StoredValue, ids: list[StreamId]) -> i64:
+    """Remove entries of a stream; return how many there were."""
     gone: i64 = 0
     for entry_id in ids:
         at = key.place_of(entry_id)
         if at < len(key.entries) and key.entries[at].id == entry_id:
             if entry_id == key.last_id:
-                # Ids go on rising, also after a restart.
+                # Ids keep rising, even after a restart.
                 _note(yard, key, b"X", _id(entry_id))
             _unnote(yard, key, _entry(entry_id))
             _weigh(yard, key, -(ELEMENT_WEIGHT + key.entries[at].size()))
@@ -491,8 +490,8 @@ def drop_entries(yard: Yard, key: SideKey, ids: list[StreamId]) -> i64:
     return gone
 
 
-def trim_entries(yard: Yard, key: SideKey, count: i64) -> None:
-    """Let the oldest entries of a stream go, so many of them."""
+def trim_entries(yard: Yard, key: StoredValue, count: i64) -> None:
+    """Remove the `count` oldest entries of a stream."""
     oldest = key.entries[:count]
     if not oldest:
         return
@@ -505,33 +504,34 @@ def trim_entries(yard: Yard, key: SideKey, count: i64) -> None:
             _weigh(yard, key, -(ELEMENT_WEIGHT + entry.size()))
             gone += 1
     finally:
-        # On a full disk those are gone that could be.
+        # On a full disk, keep the entries that could not be removed.
         del key.entries[:gone]
 
 
 def watch(yard: Yard, name: bytes, reader: StreamReader) -> None:
-    """Tell a reader of every entry that is added under a name."""
-    yard.side.readers.setdefault(name, []).append(reader)
+    """Notify a reader of every entry that is added to a stream."""
+    yard.stored_values.readers.setdefault(name, []).append(reader)
 
 
 def unwatch(yard: Yard, name: bytes, reader: StreamReader) -> None:
-    """Tell a reader no more."""
-    readers = yard.side.readers.get(name)
+    """Stop notifying a reader."""
+    readers = yard.stored_values.readers.get(name)
     if readers is not None and reader in readers:
         readers.remove(reader)
         if not readers:
-            del yard.side.readers[name]
+            del yard.stored_values.readers[name]
 
 
 # -- recovery --------------------------------------------------------------------------------------
 
 _KINDS: Final = {
-    b"s": STRING, b"h": HASH, b"m": SET, b"z": ZSET, b"l": LIST, b"x": STREAM, b"X": STREAM,
+    b"s": ValueKind.STRING, b"h": ValueKind.HASH, b"m": ValueKind.SET, b"z": ValueKind.ZSET,
+    b"l": ValueKind.LIST, b"x": ValueKind.STREAM, b"X": ValueKind.STREAM,
 }  # fmt: skip
 
 
-def load_side(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
-    """Set again what the entries of kind SIDE say."""
+def load_stored(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
+    """Restore stored values from the entries of kind STORED_VALUE."""
     ends: dict[bytes, int] = {}
     for entry in entries:
         name, _, element = entry.key.partition(b"\0")
@@ -540,12 +540,12 @@ def load_side(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
             wall_ms: i64 = int.from_bytes(entry.value, "little", signed=True)
             ends[name] = wall_ms - yard.journal.wall_offset_ms
             continue
-        key = yard.side.keys.get(name)
+        key = yard.stored_values.keys.get(name)
         if key is None:
-            key = yard.side.make(name, _KINDS[tag])
+            key = yard.stored_values.make(name, _KINDS[tag])
             key.is_noted = True
         _load_element(key, tag, element[1:], entry.value)
-    for key in yard.side.keys.values():
+    for key in yard.stored_values.keys.values():
         _settle(yard, key)
         end_ms = ends.get(key.name)
         if end_ms is not None:
@@ -553,7 +553,7 @@ def load_side(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
             _arm(yard, key)
 
 
-def _load_element(key: SideKey, tag: bytes, element: bytes, value: bytes) -> None:
+def _load_element(key: StoredValue, tag: bytes, element: bytes, value: bytes) -> None:
     if tag == b"s":
         key.text = value
     elif tag == b"z":
@@ -573,8 +573,8 @@ def _read_id(data: bytes) -> StreamId:
     return int.from_bytes(data[:8], "big"), int.from_bytes(data[8:16], "big")
 
 
-def _settle(yard: Yard, key: SideKey) -> None:
-    """Bring in order what was read in any order, and weigh it."""
+def _settle(yard: Yard, key: StoredValue) -> None:
+    """Sort the elements, which were read in any order, and compute the weight."""
     weight: i64 = len(key.text)
     for element, value in key.table.items():
         weight += ELEMENT_WEIGHT + len(element) + len(value)

@@ -1,1 +1,1 @@
-"""The verbs of jobs: put, take, finish, move, and what they lead to. Above `state` and `logs`."""
+"""The verbs of jobs: put, take, finish, move, and their effects. Above `state` and `logs`."""

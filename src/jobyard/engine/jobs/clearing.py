@@ -1,9 +1,9 @@
-"""Removes or moves many jobs of one queue, in slices that anything may happen between.
+"""Remove or move many jobs of one queue, in slices; anything may happen between two slices.
 
-Of the jobs that were there when it began, those go that are of the chosen when their turn comes;
-what comes meanwhile stays. Few are gathered at once. To find many, all jobs of the yard are looked
-through by their ids: a heap changes between two slices, ids do not. Jobs at rest are gone through
-by the numbers of their ends, which rise as well.
+Affects jobs that were there at the start and are still selected when their turn comes; jobs that
+arrive meanwhile stay. A small selection is gathered at once. For a large one, all jobs of the yard
+are visited by id: a heap changes between two slices, ids do not. Ended jobs (done or dead) are
+visited by the numbers of their ends, which rise as well.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
-from jobyard.engine.jobs.listing import FEW, Choice
+from jobyard.engine.jobs.listing import SORTED_AT_ONCE, JobSelection
 from jobyard.engine.jobs.move import erase, kick_some, promote, remove, revive
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.retention import has_room
@@ -20,23 +20,23 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import YardFull
 from jobyard.model.details import Outcome
-from jobyard.model.index.append_list import Line
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
 
-# What it takes to remove a job, in jobs looked at.
+# Cost of removing a job, in units of work; looking at a job costs one.
 REMOVAL_UNITS: Final = 4
 
 
 PAGE_UNITS: Final = 16
 
-# Tells whether a job is meant.
+# Returns whether a job is affected.
 Means = Callable[[Job], bool]
 
 
 @final
-class Walk:
-    """All jobs that were in the yard when it began, page by page of their ids."""
+class YardWalk:
+    """Iterates over the jobs that were in the yard at the start, one page of ids at a time."""
 
     def __init__(self, yard: Yard, *, is_reversed: bool) -> None:
         self._jobs = yard.jobs
@@ -47,7 +47,7 @@ class Walk:
             self._pages.reverse()
 
     def next(self) -> list[Job] | None:
-        """Return some more of the jobs, those last that come first; None if there are no more."""
+        """Return the next jobs, the first one last; None at the end."""
         if not self._pages:
             return None
         before = self._before
@@ -58,15 +58,20 @@ class Walk:
 
 
 @final
-class Clearing(Task):
-    """Removes the jobs of a queue that are of the chosen, and meant if not all are.
+class RemovalTask(Task):
+    """Removes the selected jobs of a queue, filtered by `means` if given.
 
-    All of them, or the oldest up to a limit. Jobs leave a heap from its end
-    with the least to do, so the newest go first where all go.
+    Removes all of them, or the oldest up to a limit. Removing from the end of a heap is cheapest,
+    so without a limit the newest go first.
     """
 
     def __init__(
-        self, yard: Yard, queue: Queue, choice: Choice, means: Means | None = None, limit: i64 = -1
+        self,
+        yard: Yard,
+        queue: Queue,
+        choice: JobSelection,
+        means: Means | None = None,
+        limit: i64 = -1,
     ) -> None:
         super().__init__()
         self._yard = yard
@@ -74,23 +79,23 @@ class Clearing(Task):
         self._choice = choice
         self._means: Means | None = means
         self._limit: i64 = limit
-        self._walk: Walk | None = None
+        self._walk: YardWalk | None = None
         self._found: list[Job] = []
         is_reversed = limit < 0
-        if choice.count(queue) > FEW:
-            self._walk = Walk(yard, is_reversed=is_reversed)
+        if choice.count(queue) > SORTED_AT_ONCE:
+            self._walk = YardWalk(yard, is_reversed=is_reversed)
         else:
             self._found = choice.jobs(queue)
             if not is_reversed:
                 self._found.sort(key=_seq_of, reverse=True)
         self.count: i64 = 0
-        # Told of each that goes, if anybody wants to know.
+        # Called with each removed job.
         self.tell: Callable[[Job], None] | None = None
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Remove some."""
         if self._yard.queues.get(self._queue.name) is not self._queue:
-            # It was emptied by others and has gone.
+            # Another command emptied the queue, and it was dropped.
             return 0
         done: i64 = 0
         before = self.count
@@ -112,13 +117,13 @@ class Clearing(Task):
                     self.tell(job)
         if self.count > before:
             if self._queue.rules is not None:
-                # One that is gone may have held up others.
+                # A removed job may have held up others.
                 offer(self._yard, self._queue, now_ms)
             drop_if_idle(self._yard, self._queue)
         return done
 
     def _is_meant(self, job: Job) -> bool:
-        """Tell whether a job is to go; the removal of another may have moved it."""
+        """Return whether to remove a job; the removal of another may have moved it."""
         queue = self._queue
         if job.queue is not queue or job.id < queue.gone_before or not self._choice.has(job):
             return False
@@ -126,8 +131,8 @@ class Clearing(Task):
 
 
 @final
-class Promotion(Task):
-    """Makes delayed jobs ready, those first that would be ready first."""
+class PromotionTask(Task):
+    """Makes delayed jobs ready, in the order of their due times."""
 
     def __init__(self, yard: Yard, queue: Queue, most: i64) -> None:
         super().__init__()
@@ -152,8 +157,8 @@ class Promotion(Task):
 
 
 @final
-class Kicking(Task):
-    """Makes jobs ready: the dead, oldest first; if there are none when it begins the delayed."""
+class KickTask(Task):
+    """Makes dead jobs ready, oldest first; delayed ones if no job is dead at the start."""
 
     def __init__(self, yard: Yard, queue: Queue, bound: i64) -> None:
         super().__init__()
@@ -169,27 +174,27 @@ class Kicking(Task):
         wanted = min(self._left, most // REMOVAL_UNITS + 1)
         kicked = kick_some(self._yard, self._queue, wanted, now_ms, are_dead=self._are_dead)
         self.count += kicked
-        # Fewer than there were: others took them, or the disk is full.
+        # Fewer than wanted: other commands took the rest, or the disk is full.
         self._left = self._left - kicked if kicked == wanted else 0
         done = kicked * REMOVAL_UNITS
         return min(done, most - 1) if self._left == 0 else max(done, most)
 
 
-# Which of the jobs at rest are meant.
-MeansRest = Callable[[Outcome], bool]
+# Returns whether an ended job is affected.
+EndedFilter = Callable[[Outcome], bool]
 
 
 @final
-class RestWalk:
-    """The jobs at rest of a queue that were there when it began, in the order of their ends."""
+class EndedJobsWalk:
+    """Iterates over the ended jobs that were there at the start, in the order of their ends."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: AppendList) -> None:
         self._line = line
         self._last: i64 = line.items[len(line.items) - 1].key if line.items else 0
         self._cursor: i64 = 0
 
     def next(self, most: i64) -> list[Outcome]:
-        """Return some more of them; none if there are no more."""
+        """Return the next ones, looking at up to `most`; all were seen once `is_through`."""
         items = self._line.items
         low: i64 = 0
         high: i64 = len(items)
@@ -212,26 +217,26 @@ class RestWalk:
         return found
 
     def is_through(self) -> bool:
-        """Tell whether all were returned."""
+        """Return whether all were returned."""
         return self._cursor >= self._last
 
 
 @trait
-class RestAct:
-    """What is done to each."""
+class EndedJobAction:
+    """What to do with each ended job."""
 
     def do(self, outcome: Outcome, now_ms: i64) -> bool:
-        """Do it; False to do no more."""
+        """Apply the action to one job; False stops the task."""
         raise NotImplementedError
 
     def units(self) -> i64:
-        """Return what the last one took, in units of work."""
+        """Return the cost of the last action, in units of work."""
         return REMOVAL_UNITS
 
 
 @final
-class Revive(RestAct):
-    """Brings jobs back, as many as there is room for; YardFull if there is none at all."""
+class ReviveEnded(EndedJobAction):
+    """Brings back as many jobs as there is room for; YardFull if there is none at all."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
@@ -249,7 +254,7 @@ class Revive(RestAct):
 
 
 @final
-class Remove(RestAct):
+class RemoveEnded(EndedJobAction):
     """Removes jobs."""
 
     def __init__(self, yard: Yard) -> None:
@@ -262,21 +267,23 @@ class Remove(RestAct):
 
 
 @final
-class RestWork(Task):
-    """Does something to the jobs at rest of a queue that are meant, without the first of them."""
+class EndedJobsTask(Task):
+    """Applies an action to ended jobs that match `means`, after skipping `offset` of them."""
 
-    def __init__(self, line: Line, means: MeansRest, offset: i64, limit: i64, act: RestAct) -> None:
+    def __init__(
+        self, line: AppendList, means: EndedFilter, offset: i64, limit: i64, act: EndedJobAction
+    ) -> None:
         super().__init__()
-        self._walk = RestWalk(line)
+        self._walk = EndedJobsWalk(line)
         self._found: list[Outcome] = []
-        self._means: MeansRest = means
+        self._means: EndedFilter = means
         self._offset: i64 = offset
         self._limit: i64 = limit
         self._act = act
         self.count: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Go through some."""
+        """Process some."""
         done: i64 = 0
         while done < most and self.count < self._limit:
             if not self._found:
@@ -290,7 +297,7 @@ class RestWork(Task):
             done += 1
             job = outcome.job
             if outcome.pos != 0 or job.id < job.queue.gone_before or not self._means(outcome):
-                # It has left, alone or with all others of its queue.
+                # It is gone, alone or with all jobs of its queue.
                 continue
             if self._offset > 0:
                 self._offset -= 1

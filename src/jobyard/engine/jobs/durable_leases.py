@@ -1,11 +1,11 @@
-"""Leases that outlive the server: what is noted of one, and how it is taken up again.
+"""Durable leases, which survive a restart: how they are stored and resumed.
 
-A lease ends with the boot, and no record of it is waited for. Where a queue is configured so, a
-claim notes its lease among the rare parts of the job: who holds it, under which name, until when.
-The note goes with the end of the run, whatever ends it, and needs no record for that. After a start
-the jobs that have one are leased again; a deadline that is past rings as any other does.
+Other leases end with a restart, and no reply waits for their records. If a queue is configured so,
+a claim stores its lease in the details of the job: the holder, the name of the lease, the deadline.
+It is dropped with the end of the run, whatever ends it, without a record of its own. After a start
+the jobs that have one are leased again; a deadline that has passed rings like any other.
 
-A claim that cannot be noted, on a disk without room, is refused.
+A claim that cannot be stored because the disk is full is refused.
 """
 
 from typing import Final
@@ -16,48 +16,49 @@ from jobyard.engine.state.placement import advance
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.record import LEASE_SIZE, NOTE_SIZE, STATE_SIZE
-from jobyard.model.details import Fields, KeptLease, kept_field, size_of
+from jobyard.model.details import DurableLease
+from jobyard.model.details_codec import FieldWriter, durable_lease_field, size_of
 from jobyard.model.family import TOPICS
 from jobyard.model.job import READY, Job
-from jobyard.model.queue import NODE, Book, Lease, Terms
-from jobyard.model.throttle.ordering_group import lane_of
+from jobyard.model.lease import Lease, LeaseSet, Proof, Terms
+from jobyard.model.throttle.ordering_group import ordering_of
 
-# What the note of a lease holds beside the name of who holds it.
+# The size of a stored lease without the name of its holder.
 _NOTE_ROOM: Final = 128
 
 
 def lease_name(yard: Yard, lease: Lease) -> str:
-    """Return what a client calls a lease; no other of any boot is called so."""
-    kept = kept_of(lease.job)
+    """Return the name of a lease for clients; unique across restarts."""
+    kept = durable_lease_of(lease.job)
     if kept is not None:
         return kept.name
     return f"lease_{int(yard.journal.epoch):x}{int(lease.key):012x}"
 
 
-def kept_of(job: Job) -> KeptLease | None:
-    """Return what is noted of the lease on a job."""
-    extra = job.extra
-    return None if extra is None else extra.kept
+def durable_lease_of(job: Job) -> DurableLease | None:
+    """Return the durable lease that is stored with a job."""
+    details = job.details
+    return None if details is None else details.kept
 
 
 def keep_lease(yard: Yard, lease: Lease) -> None:
-    """Note a lease as it is now, for the next start to find."""
+    """Store a lease as it is now, for the next start."""
     if not yard.journal.is_on:
         return
     name = lease_name(yard, lease)
-    kept = KeptLease(name, lease.terms.label, lease.started_ms, lease.until_ms, lease.ttl_ms)
-    fields = Fields()
-    kept_field(fields, kept)
+    kept = DurableLease(name, lease.terms.label, lease.started_ms, lease.until_ms, lease.ttl_ms)
+    fields = FieldWriter()
+    durable_lease_field(fields, kept)
     yard.note(lease.job, fields.done(), is_needed=True)
 
 
-def see_to_room(yard: Yard, job: Job, label: str) -> None:
-    """Make room for a claim and the note of it; YardFull changes nothing."""
+def ensure_room(yard: Yard, job: Job, label: str) -> None:
+    """Reserve room for a claim and its durable lease; YardFull changes nothing."""
     journal = yard.journal
     if not journal.is_on:
         return
-    extra = job.extra
-    weight: i64 = 0 if extra is None else size_of(extra)
+    details = job.details
+    weight: i64 = 0 if details is None else size_of(details)
     size: i64 = 2 * (STATE_SIZE + weight) + LEASE_SIZE + NOTE_SIZE + _NOTE_ROOM + 4 * len(label)
     if not journal.has_room_aside(size, journal.segment_size):
         raise YardFull
@@ -68,15 +69,15 @@ def see_to_room(yard: Yard, job: Job, label: str) -> None:
         raise YardFull from None
 
 
-def resume(yard: Yard, job: Job, book: Book, now_ms: i64) -> None:
-    """Lease a job again to the holder it had; no longer than it was asked for."""
-    kept = kept_of(job)
+def resume(yard: Yard, job: Job, lease_set: LeaseSet, now_ms: i64) -> None:
+    """Lease a job again to its holder, for no longer than was requested."""
+    kept = durable_lease_of(job)
     assert kept is not None
     assert job.state == READY
-    terms = Terms(TOPICS, NODE, kept.ttl_ms, kept.node)
+    terms = Terms(TOPICS, Proof.NODE, kept.ttl_ms, kept.node)
     yard.leases_issued += 1
     lease = Lease(
-        yard.leases_issued, job, book, kept.started_ms, kept.ttl_ms, terms, job.body or b""
+        yard.leases_issued, job, lease_set, kept.started_ms, kept.ttl_ms, terms, job.body or b""
     )
     kept.until_ms = min(kept.until_ms, now_ms + kept.ttl_ms)
     lease.until_ms = kept.until_ms
@@ -85,7 +86,7 @@ def resume(yard: Yard, job: Job, book: Book, now_ms: i64) -> None:
     if timeout_ms > 0:
         lease.sort_key = min(lease.sort_key, kept.started_ms + timeout_ms)
     yard.resume(job, lease)
-    lane = lane_of(job.extra)
-    if lane is not None:
-        # Another may stand on its shelf that waited while this one ran.
-        advance(yard, job.queue, lane, now_ms)
+    ordering = ordering_of(job.details)
+    if ordering is not None:
+        # Another job of its ordering group may be in the ready list instead.
+        advance(yard, job.queue, ordering, now_ms)

@@ -1,7 +1,7 @@
-"""The verbs by which a run of a job ends: finished, failed, given back, buried, run out of time.
+"""The verbs that end a run of a job: finish, fail, give back, bury, expire.
 
-A lease is ended only at its own door, by its deadline, or by the holder's leaving. What becomes of
-the job then depends on the family of the job, never on the door of the lease.
+A lease is ended only at its own door, by its deadline, or because its holder leaves. What happens
+to the job then depends on the family of the job, never on the door of the lease.
 """
 
 from typing import Final
@@ -16,33 +16,9 @@ from jobyard.engine.jobs.take import offer, tell_holder
 from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotFound, NotHeld, ResultTooLarge, StorageFull, YardFull
-from jobyard.journal.format.record import (
-    BURIED,
-    EXPIRED,
-    FAILED,
-    FINISHED,
-    HANDED_BACK,
-    LET_GO,
-    PARKED,
-    RELEASED,
-    STALLED,
-)
-from jobyard.model.details import (
-    ATTEMPTS_USED,
-    EXPLICIT,
-    LAID_ASIDE,
-    REASON,
-    RESULT_LOST,
-    STACK,
-    STARTED,
-    TIMED_OUT,
-    Failure,
-    Fields,
-    failure_field,
-    overlay_field,
-    result_field,
-)
-from jobyard.model.details import STALLED as BY_STALL
+from jobyard.journal.format.record import Cause
+from jobyard.model.details import Failure, FailureReason
+from jobyard.model.details_codec import FieldWriter, Tag, failure_field, overlay_field, result_field
 from jobyard.model.family import (
     DEAD_LETTERS,
     DEAD_PERISH,
@@ -57,63 +33,63 @@ from jobyard.model.family import (
     traits,
 )
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
+from jobyard.model.lease import Lease, LeaseSet, Proof
 from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, backoff_ms, exact_backoff_ms
-from jobyard.model.queue import TOKEN, Book, Lease
-from jobyard.model.throttle.ready_lists import STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.throttle.settings import DEFAULTS
-from jobyard.model.transition import End
+from jobyard.model.transition import Transition
 
-# Whether a job that is done is kept: as it was asked for when it was put, or as the worker says.
+# Values of `keep` for a done job: as requested when it was put, or not kept; any other keeps it.
 KEEP_AS_ASKED: Final = -1
 KEEP_NOT: Final = 0
 
-# What is told of a job whose result found no room.
+# The error of a done job whose result could not be stored.
 NOT_KEPT: Final = "result not kept: storage full"
-# The most that is told of a job that is done, beside its result.
+# The largest size of the changed fields of a done job, without its result.
 _NEWS_SIZE: Final = 64
 
-# Jobs that are done and kept for a queue; beyond this the oldest go.
+# Done jobs that a queue keeps; beyond this the oldest are removed.
 DONE_KEPT_MAX: Final = 100_000
 
-# Failed attempts are counted up to here, which is what a job has room for.
+# Failed attempts are counted up to here: the largest value of the field.
 ATTEMPTS_COUNTED: Final = (1 << 15) - 1
 
-# How often a worker may fall silent over a job of glide-mq, where no worker says.
+# How often a glide-mq job may stall if no worker sets a limit.
 STALLS_MAX: Final = 1
 
 
-def held(yard: Yard, job_id: i64, book: Book) -> Job:
-    """Return a job that is leased to the holder of `book`."""
+def held(yard: Yard, job_id: i64, lease_set: LeaseSet) -> Job:
+    """Return a job that is leased to the holder of `lease_set`."""
     job = yard.jobs.get(job_id)
     if job is None:
         raise NotFound
     lease = job.lease
-    if lease is None or lease.book is not book:
+    if lease is None or lease.lease_set is not lease_set:
         raise NotHeld
     return job
 
 
 def finish(yard: Yard, job: Job, now_ms: i64) -> None:
-    """End the run of a held job well, without a result."""
+    """End the run of a held job successfully, without a result."""
     is_told = yard.bus.is_on or yard.names.dependents.count > 0 or yard.waits.by_id
     if is_told or counts_attempts(job.family):
         complete(yard, job, b"", 0, KEEP_AS_ASKED, now_ms)
         return
-    # The shortest way, where there is nobody to be told.
+    # The fast path: there is nothing to notify.
     if yard.journal.is_on:
-        yard.journal.append_end(job, End(job, FINISHED, GONE), now_ms, waited=True)
+        yard.journal.append_end(job, Transition(job, Cause.FINISHED, GONE), now_ms, waited=True)
     yard.counters.of(job).finished += 1
-    _let_go(yard, job, FINISHED, now_ms)
+    _let_go(yard, job, Cause.FINISHED, now_ms)
 
 
 def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms: i64) -> None:
-    """End the run of a held job with a result, which is kept with it unless it goes at once.
+    """End the run of a held job with a result, which is kept with it unless the job is removed.
 
     ResultTooLarge and YardFull change nothing.
     """
     _check_size(yard, len(result))
     is_kept = _is_kept(job, keep)
-    end = End(job, FINISHED, DONE if is_kept else GONE)
+    end = Transition(job, Cause.FINISHED, DONE if is_kept else GONE)
     lease = job.lease
     started_ms: i64 = 0
     if lease is not None:
@@ -123,7 +99,7 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
     if yard.names.dependents.count > 0:
         flows.make_room(yard, job, len(result))
     after = None
-    if job.extra is not None:
+    if job.details is not None:
         after = schedule.hold_successor(yard, job, len(result), now_ms)
     if yard.bus.is_on:
         yard.bus.tell_completed(job.queue, job, result, codec, now_ms)
@@ -152,17 +128,17 @@ def _is_kept(job: Job, keep: i64) -> bool:
     return keep != KEEP_AS_ASKED or job.policy.flags & REMOVE_DONE == 0
 
 
-def _end_well(yard: Yard, job: Job, end: End, started_ms: i64, now_ms: i64) -> None:
-    """End a run; the job stays without its result where there is no room for that.
+def _end_well(yard: Yard, job: Job, end: Transition, started_ms: i64, now_ms: i64) -> None:
+    """End a run; if there is no room for the result, the job is kept without it.
 
-    It goes only where not even the room kept aside has that much left.
+    It is removed only if not even the reserved room is enough for that.
     """
     journal = yard.journal
     if end.state == GONE:
         _end(yard, job, end, now_ms, waited=True)
         return
     if _is_ended(yard, job, end, now_ms):
-        if journal.is_full and job.outcome().reason == RESULT_LOST:
+        if journal.is_full and job.outcome().reason == FailureReason.RESULT_LOST:
             journal.results_lost += 1
         return
     journal.note_full()
@@ -170,25 +146,25 @@ def _end_well(yard: Yard, job: Job, end: End, started_ms: i64, now_ms: i64) -> N
     if _is_ended(yard, job, end, now_ms):
         journal.results_lost += 1
         return
-    _end(yard, job, End(job, FINISHED, GONE), now_ms, waited=True)
+    _end(yard, job, Transition(job, Cause.FINISHED, GONE), now_ms, waited=True)
     journal.done_lost += 1
 
 
 def _keep_in_memory(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> None:
-    """Keep what a job came to where there is no journal, as long as there is room."""
+    """Keep the result of a job without a journal, as long as there is room."""
     outcome = job.outcome()
     outcome.started_ms = started_ms
     if yard.bodies.admits(len(result)):
         outcome.set_result(codec, result)
         yard.bodies.hold_result(job)
     else:
-        outcome.reason = RESULT_LOST
+        outcome.reason = FailureReason.RESULT_LOST
         outcome.error = NOT_KEPT
         yard.journal.results_lost += 1
 
 
-def _is_ended(yard: Yard, job: Job, end: End, now_ms: i64) -> bool:
-    """End a run if there is room for a job that stays."""
+def _is_ended(yard: Yard, job: Job, end: Transition, now_ms: i64) -> bool:
+    """End a run if there is room to keep the job; return whether it ended."""
     if yard.journal.is_full and not _may_stay(yard, job, len(end.news)):
         return False
     try:
@@ -204,29 +180,29 @@ def _may_stay(yard: Yard, job: Job, news_size: i64) -> bool:
 
 
 def _done_news(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> bytes:
-    """Return what is told of a job that is done: with its result, unless a full disk has no room.
+    """Return the changed fields of a done job, with its result unless a full disk has no room.
 
-    Results may take half of the segment that ends of jobs may take of the room kept aside.
+    Ends of jobs may use one segment of the reserved room, and results half of that.
     """
     journal = yard.journal
     if result and journal.is_full:
         size = journal.end_size(job, len(result) + _NEWS_SIZE)
         if not journal.has_room_aside(size, journal.segment_size // 2):
             return _lost_news(started_ms)
-    fields = Fields()
+    fields = FieldWriter()
     if started_ms > 0:
-        # Unknown of a run that was ended late; no time is written as a time.
-        fields.number(STARTED, started_ms)
+        # Unknown for a run that was ended late: then the field is left out.
+        fields.number(Tag.STARTED, started_ms)
     if result:
         result_field(fields, codec, result)
     return fields.done()
 
 
 def _lost_news(started_ms: i64) -> bytes:
-    fields = Fields()
+    fields = FieldWriter()
     if started_ms > 0:
-        fields.number(STARTED, started_ms)
-    fields.numbers(REASON, (RESULT_LOST,), NOT_KEPT.encode())
+        fields.number(Tag.STARTED, started_ms)
+    fields.numbers(Tag.REASON, (FailureReason.RESULT_LOST,), NOT_KEPT.encode())
     return fields.done()
 
 
@@ -236,77 +212,79 @@ def _trim_done(yard: Yard, newest: Job, now_ms: i64) -> None:
     yard.drop(outcome.job, now_ms)
 
 
-def fail(  # noqa: PLR0913  what a worker may say of a failure
+def fail(  # noqa: PLR0913  the options of a failure
     yard: Yard,
     job: Job,
     error: str,
     now_ms: i64,
     *,
     stack: str = "",
-    reason: i64 = EXPLICIT,
+    reason: i64 = FailureReason.EXPLICIT,
     delay_ms: i64 = -1,
     is_final: bool = False,
     is_removed: bool = False,
     limit: i64 = -1,
-    why: i64 = FAILED,
+    why: i64 = Cause.FAILED,
 ) -> None:
-    """End the run of a held job badly: tried again later, or dead if it was the last attempt.
+    """End the run of a held job as failed: retried later, or dead after the last attempt.
 
-    `limit` is how many attempts there are where who ran it says so, not the policy; `why` is the
-    act that is counted.
+    `limit` is the number of attempts if the worker sets it instead of the policy; `why` is the
+    cause that is counted.
     """
     policy = job.policy
     attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
     is_final = is_final or is_revoked(job)
     is_last = is_final or _is_last(job, attempts, limit)
-    if is_final and traits(job.family) & DEAD_LETTERS and _is_letter(yard, job, now_ms):
+    if is_final and traits(job.family) & DEAD_LETTERS and _is_dead_letter(yard, job, now_ms):
         return
     if is_last:
-        end = End(job, why, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
+        end = Transition(job, why, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
     else:
         wait_ms = delay_ms if delay_ms >= 0 else _backoff(job, attempts)
-        end = End(job, why, DELAYED if wait_ms > 0 else READY)
+        end = Transition(job, why, DELAYED if wait_ms > 0 else READY)
         end.due_ms = now_ms + wait_ms
         if wait_ms == 0:
             end.stamp = yard.new_place(job, now_ms)
-            end.shelf = STAGED if traits(job.family) & READY_LISTS else STREAM
+            end.ready_list = (
+                ReadyList.STAGED if traits(job.family) & READY_LISTS else ReadyList.STREAM
+            )
     end.attempts = attempts
     lease = job.lease
     started_ms = lease.started_ms if lease is not None else now_ms
-    fields = Fields()
+    fields = FieldWriter()
     if counts_attempts(job.family):
         if traits(job.family) & SHOWS_FIRST_DELAY and job.delay_ms > 0:
             _keep_delay(fields, job)
         failure_field(fields, Failure(attempts, started_ms, now_ms, reason, error))
         if stack:
-            fields.text(STACK, stack)
+            fields.text(Tag.STACK, stack)
         if end.state == DEAD:
-            if reason == EXPLICIT and not is_final:
-                reason = ATTEMPTS_USED
-            fields.numbers(REASON, (reason,), error.encode())
-            fields.numbers(STARTED, (started_ms,), b"")
+            if reason == FailureReason.EXPLICIT and not is_final:
+                reason = FailureReason.ATTEMPTS_USED
+            fields.numbers(Tag.REASON, (reason,), error.encode())
+            fields.numbers(Tag.STARTED, (started_ms,), b"")
         end.news = fields.done()
     if yard.bus.is_on:
         _tell_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
 
 
-def _keep_delay(fields: Fields, job: Job) -> None:
-    """Write down for the first failure of a job of glide-mq which delay was asked for.
+def _keep_delay(fields: FieldWriter, job: Job) -> None:
+    """Store the requested delay at the first failure of a glide-mq job.
 
-    From then on its delay is how long it waits to be tried again.
+    From then on its delay is the backoff before the next attempt.
     """
-    extra = job.extra
-    if extra is not None:
-        part = extra.glide
+    details = job.details
+    if details is not None:
+        part = details.glide
         is_noted = part is not None and part.overlay is not None and b"delay" in part.overlay
-        if is_noted or extra.failures is not None:
+        if is_noted or details.failures is not None:
             return
     overlay_field(fields, b"delay", str(int(job.delay_ms)).encode())
 
 
 def _is_last(job: Job, attempts: i64, limit: i64) -> bool:
-    """Tell whether a job has no attempt left."""
+    """Return whether a job has no attempt left."""
     if limit < 0:
         limit = job.policy.max_attempts
     if traits(job.family) & ONE_ATTEMPT:
@@ -320,8 +298,10 @@ def _backoff(job: Job, attempts: i64) -> i64:
     return backoff_ms(job.policy, job.id, attempts)
 
 
-def _tell_failed(yard: Yard, job: Job, end: End, error: str, reason: i64, now_ms: i64) -> None:
-    event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+def _tell_failed(
+    yard: Yard, job: Job, end: Transition, error: str, reason: i64, now_ms: i64
+) -> None:
+    event = bus.Event(bus.EventName.FAILED, job.queue, job, now_ms)
     event.error = error
     event.reason = reason
     event.is_final = end.state in (DEAD, GONE)
@@ -331,39 +311,39 @@ def _tell_failed(yard: Yard, job: Job, end: End, error: str, reason: i64, now_ms
     yard.bus.tell(event)
 
 
-def _finish_failed(yard: Yard, job: Job, end: End, error: str, now_ms: i64) -> None:
+def _finish_failed(yard: Yard, job: Job, end: Transition, error: str, now_ms: i64) -> None:
     is_last = end.state in (DEAD, GONE)
     if is_last and yard.names.dependents.count > 0:
         flows.make_room(yard, job, len(error))
-    _end(yard, job, end, now_ms, waited=end.why != STALLED)
+    _end(yard, job, end, now_ms, waited=end.why != Cause.STALLED)
     if is_last:
         if yard.names.dependents.count > 0:
             flows.fail(yard, job, error, now_ms)
         if job.state == DEAD and traits(job.family) & DEAD_PERISH:
             trim_dead(yard, job.queue, 1, now_ms)
     elif yard.bus.is_on:
-        event = bus.Event(bus.RETRIED, job.queue, job, now_ms)
+        event = bus.Event(bus.EventName.RETRIED, job.queue, job, now_ms)
         event.before = "failed"
         yard.bus.tell(event)
 
 
 def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bool:
-    """Release a held job as a beanstalk client does; False if it does not come back.
+    """Release a held job as a beanstalk client does; False if it is dead or gone.
 
-    To a job whose family counts attempts this is one, its rank stays, and it may be the last.
+    If its family counts attempts, this counts as one, maybe the last, and its rank stays.
     """
     if not counts_attempts(job.family):
         if not traits(job.family) & TAKER_SETS_RANK:
             rank = job.rank
         release(yard, job, rank, delay_ms, now_ms)
     else:
-        fail(yard, job, "released", now_ms, delay_ms=delay_ms, why=HANDED_BACK)
+        fail(yard, job, "released", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
     return job.state not in (DEAD, GONE)
 
 
 def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None:
-    """Give a held job back, ready now or after a delay, with a new rank that is remembered."""
-    end = End(job, RELEASED, DELAYED if delay_ms > 0 else READY)
+    """Give a held job back, ready now or after a delay, with a new rank that is stored."""
+    end = Transition(job, Cause.RELEASED, DELAYED if delay_ms > 0 else READY)
     end.rank = rank
     end.due_ms = now_ms + delay_ms
     _rename_entry(yard, job, end, now_ms)
@@ -371,22 +351,30 @@ def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None
 
 
 def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
-    """Lay a held job aside at the end of the dead line until someone kicks it."""
+    """Make a held job dead, last among the dead jobs, until it is kicked."""
     if counts_attempts(job.family):
-        fail(yard, job, "buried", now_ms, reason=LAID_ASIDE, is_final=True, why=BURIED)
+        fail(
+            yard,
+            job,
+            "buried",
+            now_ms,
+            reason=FailureReason.BURIED,
+            is_final=True,
+            why=Cause.BURIED,
+        )
         return
-    if traits(job.family) & DEAD_LETTERS and _is_letter(yard, job, now_ms):
+    if traits(job.family) & DEAD_LETTERS and _is_dead_letter(yard, job, now_ms):
         return
-    end = End(job, BURIED, DEAD)
+    end = Transition(job, Cause.BURIED, DEAD)
     if traits(job.family) & TAKER_SETS_RANK:
         end.rank = rank
     if yard.bus.is_on:
-        _tell_failed(yard, job, end, "buried", LAID_ASIDE, now_ms)
+        _tell_failed(yard, job, end, "buried", FailureReason.BURIED, now_ms)
     _end(yard, job, end, now_ms, waited=True)
 
 
-def _is_letter(yard: Yard, job: Job, now_ms: i64) -> bool:
-    """Make a dead letter of a held job, where its queue has any; tell whether that was done."""
+def _is_dead_letter(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Turn a held job into a dead letter if its queue has these; return whether that was done."""
     queue = job.queue
     if queue.config is None or queue.config.dead_letter is None:
         return False
@@ -397,14 +385,14 @@ def _is_letter(yard: Yard, job: Job, now_ms: i64) -> bool:
 
 
 def park(yard: Yard, job: Job, now_ms: i64) -> None:
-    """End a run for now: the job goes on when the jobs it waits for have."""
-    _end(yard, job, End(job, PARKED, BLOCKED), now_ms, waited=True)
+    """End a run for now: the job is ready again when the jobs it waits for have ended."""
+    _end(yard, job, Transition(job, Cause.PARKED, BLOCKED), now_ms, waited=True)
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.WAITING_CHILDREN, job.queue, job, now_ms))
+        yard.bus.tell(bus.Event(bus.EventName.WAITING_CHILDREN, job.queue, job, now_ms))
 
 
 def touch(yard: Yard, lease: Lease, ttl_ms: i64, now_ms: i64) -> None:
-    """Start the time of a lease anew. Nothing is recorded: most leases do not outlive the boot."""
+    """Restart the time of a lease. Nothing is recorded: most leases do not survive a restart."""
     lease.ttl_ms = ttl_ms
     lease.until_ms = now_ms + ttl_ms
     lease.beat_ms = now_ms
@@ -412,8 +400,8 @@ def touch(yard: Yard, lease: Lease, ttl_ms: i64, now_ms: i64) -> None:
     timeout_ms = lease.job.policy.timeout_ms
     if timeout_ms > 0:
         lease.sort_key = min(lease.sort_key, lease.started_ms + timeout_ms)
-    lease.book.leases.moved(lease)
-    yard.arm(lease.book, lease.book.soonest_ms())
+    lease.lease_set.leases.moved(lease)
+    yard.arm(lease.lease_set, lease.lease_set.soonest_ms())
 
 
 def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
@@ -421,11 +409,11 @@ def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
     job = lease.job
     timeout_ms = job.policy.timeout_ms
     if not counts_attempts(job.family):
-        end = End(job, EXPIRED, READY)
+        end = Transition(job, Cause.EXPIRED, READY)
         end.due_ms = now_ms
         _end(yard, job, end, now_ms, waited=False)
     elif timeout_ms > 0 and now_ms >= lease.started_ms + timeout_ms:
-        fail(yard, job, "Job timeout exceeded", now_ms, reason=TIMED_OUT)
+        fail(yard, job, "Job timeout exceeded", now_ms, reason=FailureReason.TIMED_OUT)
     elif traits(job.family) & FREE_STALLS:
         stall(yard, job, STALLS_MAX, now_ms)
     else:
@@ -433,31 +421,31 @@ def expire(yard: Yard, lease: Lease, now_ms: i64) -> None:
 
 
 def stall(yard: Yard, job: Job, most: i64, now_ms: i64) -> bool:
-    """End the run of a job of glide-mq whose worker fell silent; False if it was once too often.
+    """End the run of a stalled glide-mq job; False if it stalled more than `most` times.
 
-    It counts for no attempt, and lets the job go to the end of the stream.
+    It does not count as an attempt, and the job moves to the end of the stream.
     """
     is_last = job.stalls() + 1 > most
-    end = End(job, STALLED, DEAD if is_last else READY)
+    end = Transition(job, Cause.STALLED, DEAD if is_last else READY)
     error = "job stalled more than maxStalledCount"
     if is_last:
-        fields = Fields()
-        fields.numbers(REASON, (BY_STALL,), error.encode())
+        fields = FieldWriter()
+        fields.numbers(Tag.REASON, (FailureReason.STALLED,), error.encode())
         end.news = fields.done()
     else:
         end.due_ms = now_ms
         end.stamp = yard.stamp(now_ms)
     if yard.bus.is_on:
         if is_last:
-            _tell_failed(yard, job, end, error, BY_STALL, now_ms)
+            _tell_failed(yard, job, end, error, FailureReason.STALLED, now_ms)
         else:
-            yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
+            yard.bus.tell(bus.Event(bus.EventName.STALLED, job.queue, job, now_ms))
     _finish_failed(yard, job, end, error, now_ms)
     return not is_last
 
 
 def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
-    """End the run of a job whose holder has not been heard of for too long."""
+    """End the run of a job whose holder sent no heartbeat for too long."""
     job = lease.job
     policy = job.policy
     rules = job.queue.rules
@@ -467,55 +455,55 @@ def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
     is_out = 0 < policy.max_attempts <= attempts
     is_last = is_out or stalls >= settings.stalls_max
     if is_last:
-        end = End(job, STALLED, GONE if policy.flags & REMOVE_DEAD else DEAD)
+        end = Transition(job, Cause.STALLED, GONE if policy.flags & REMOVE_DEAD else DEAD)
     else:
-        end = End(job, STALLED, READY)
+        end = Transition(job, Cause.STALLED, READY)
         end.due_ms = now_ms
     end.attempts = attempts
     error = "Job stalled"
-    reason: i64 = ATTEMPTS_USED if is_out else BY_STALL
-    fields = Fields()
-    failure_field(fields, Failure(attempts, lease.started_ms, now_ms, BY_STALL, error))
+    reason: i64 = FailureReason.ATTEMPTS_USED if is_out else FailureReason.STALLED
+    fields = FieldWriter()
+    failure_field(fields, Failure(attempts, lease.started_ms, now_ms, FailureReason.STALLED, error))
     if end.state == DEAD:
-        fields.numbers(REASON, (reason,), error.encode())
-        fields.numbers(STARTED, (lease.started_ms,), b"")
+        fields.numbers(Tag.REASON, (reason,), error.encode())
+        fields.numbers(Tag.STARTED, (lease.started_ms,), b"")
     end.news = fields.done()
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.STALLED, job.queue, job, now_ms))
+        yard.bus.tell(bus.Event(bus.EventName.STALLED, job.queue, job, now_ms))
         if is_last:
             _tell_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
 
 
-def hand_over(yard: Yard, lease: Lease, book: Book) -> None:
-    """Let a lease belong to another book."""
-    lease.book.leases.remove(lease)
-    lease.book = book
-    book.leases.push(lease)
-    yard.arm(book, lease.sort_key)
+def hand_over(yard: Yard, lease: Lease, lease_set: LeaseSet) -> None:
+    """Move a lease to another lease set."""
+    lease.lease_set.leases.remove(lease)
+    lease.lease_set = lease_set
+    lease_set.leases.push(lease)
+    yard.arm(lease_set, lease.sort_key)
 
 
 def give_back(yard: Yard, job: Job, now_ms: i64) -> None:
     """End a run as if it had not begun."""
     if schedule.is_run(yard, job) and _erased(yard, job, now_ms):
         return
-    end = End(job, LET_GO, READY)
+    end = Transition(job, Cause.HOLDER_LEFT, READY)
     end.due_ms = now_ms
     _rename_entry(yard, job, end, now_ms)
     _end(yard, job, end, now_ms, waited=False)
 
 
 def untake(yard: Yard, leases: list[Lease], now_ms: i64) -> None:
-    """Give back jobs of which who took them was never told."""
+    """Give back jobs whose takers never received them."""
     for lease in leases:
         if lease.job.lease is lease:
             give_back(yard, lease.job, now_ms)
 
 
-def _rename_entry(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
-    """Let a job that comes back from another door be known by another entry at that of glide-mq.
+def _rename_entry(yard: Yard, job: Job, end: Transition, now_ms: i64) -> None:
+    """Give a job that returns from another door a new entry id for glide-mq.
 
-    Who had it before knows it by the old one, and lost it for good when it was taken again.
+    A glide-mq consumer that had it before can then no longer acknowledge it by the old id.
     """
     if not traits(job.family) & PLACE_IS_ENTRY or job.deliveries < 2:
         return
@@ -525,7 +513,7 @@ def _rename_entry(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
 
 
 def _erased(yard: Yard, job: Job, now_ms: i64) -> bool:
-    """Let a run of a schedule go that was lost with its worker: the next slot brings the next."""
+    """Remove the run of a schedule that was lost with its worker: the next slot puts another."""
     try:
         erase(yard, job, now_ms)
     except (YardFull, StorageFull):
@@ -535,12 +523,12 @@ def _erased(yard: Yard, job: Job, now_ms: i64) -> bool:
     return True
 
 
-def end_run(yard: Yard, job: Job, end: End, now_ms: i64) -> None:
-    """End a run as was decided; the job stays in the yard."""
+def end_run(yard: Yard, job: Job, end: Transition, now_ms: i64) -> None:
+    """End a run with a given transition; the job stays in the yard."""
     _end(yard, job, end, now_ms, waited=True)
 
 
-def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
+def _end(yard: Yard, job: Job, end: Transition, now_ms: i64, *, waited: bool) -> None:
     journal = yard.journal
     queue = job.queue
     if journal.is_on:
@@ -551,21 +539,25 @@ def _end(yard: Yard, job: Job, end: End, now_ms: i64, *, waited: bool) -> None:
         return
     lease = job.lease
     yard.apply_end(job, end, now_ms)
-    if lease is not None and lease.terms.proof == TOKEN and end.why in (STALLED, LET_GO):
-        # Who lost it may still finish it, for as long as nobody else takes it; who ended the run
-        # may not end it twice.
-        job.more().last_lease = lease.key if end.state == READY else 0
-    elif job.extra is not None:
-        job.extra.last_lease = 0
+    if (
+        lease is not None
+        and lease.terms.proof == Proof.TOKEN
+        and end.why in (Cause.STALLED, Cause.HOLDER_LEFT)
+    ):
+        # A holder that lost the job may still finish it until another takes it; a holder that
+        # ended the run itself may not end it twice.
+        job.ensure_details().last_lease = lease.key if end.state == READY else 0
+    elif job.details is not None:
+        job.details.last_lease = 0
     if end.news:
-        yard.apply_news(job, end.news)
+        yard.apply_changes(job, end.news)
     if end.state == DONE:
         yard.bodies.rest(job)
         if journal.is_on:
             yard.bodies.hold_result(job)
     if queue.first_link is not None and (end.state == READY or queue.rules is not None):
         offer(yard, queue, now_ms)
-    if lease is not None and lease.book.is_watched:
+    if lease is not None and lease.lease_set.is_watched:
         tell_holder(yard, lease, now_ms)
 
 
@@ -580,5 +572,5 @@ def _let_go(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
         drop_if_idle(yard, queue)
     if queue.rules is not None and queue.first_link is not None:
         offer(yard, queue, now_ms)
-    if lease is not None and lease.book.is_watched:
+    if lease is not None and lease.lease_set.is_watched:
         tell_holder(yard, lease, now_ms)

@@ -1,8 +1,8 @@
 """A flow: jobs that wait for each other enter in one batch, all of them or none.
 
-Whoever puts many prepares them before, bit by bit: the jobs, who waits for whom, and what is
-written. When they enter, all others wait; so only what needs the ids of the jobs, their time or the
-tables of the yard is left for then, and little memory is touched, which is what takes the time.
+A large flow is prepared beforehand in slices: the jobs, their links, and the bytes to write. While
+it enters, everything else waits; so only what needs the ids of the jobs, their time or the tables
+of the yard is left for then, and little memory is touched, which is what takes the time.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -12,7 +12,7 @@ from mypy_extensions import i32, i64
 
 from jobyard.engine.jobs.flows import tell_blocked
 from jobyard.engine.jobs.put import (
-    Wish,
+    NewJob,
     base_room,
     enter_made,
     is_told_again,
@@ -22,8 +22,9 @@ from jobyard.engine.jobs.put import (
 )
 from jobyard.engine.jobs.put_transaction import reserve_all
 from jobyard.engine.state.yard import Yard
-from jobyard.model.ahead import PARENT_SIZE, Ahead
-from jobyard.model.details import Extra, Member, encode_extra
+from jobyard.model.ahead import PARENT_SIZE, EncodedAhead
+from jobyard.model.details import JobDetails, Member
+from jobyard.model.details_codec import encode_details
 from jobyard.model.family import GLIDE
 from jobyard.model.job import BLOCKED, Job
 from jobyard.model.limits import INLINE_BODY_MAX
@@ -34,30 +35,30 @@ if TYPE_CHECKING:
 
 # Units of work.
 _BEGIN_UNITS: Final = 4
-_TIE_UNITS: Final = 2
+_LINK_UNITS: Final = 2
 _BYTES_PER_UNIT: Final = 1024
 
-# In place of the queue of a job that has not entered.
+# Placeholder for the queue of a job that has not entered.
 _NOWHERE: Final = Queue("")
 
 
 @final
 class Planned:
-    """One job of a flow before it enters; the others are told by their index in the flow."""
+    """One job of a flow before it enters; refers to the others by their index in the flow."""
 
-    def __init__(self, queue: str, name: str, wish: Wish) -> None:
+    def __init__(self, queue: str, name: str, new_job: NewJob) -> None:
         self.queue: str = queue
         self.name: str = name
-        self.wish: Wish = wish
+        self.new_job: NewJob = new_job
         self.depends: list[int] = []
         self.parent: int = -1
-        # The most bytes of the journal that it takes for itself, once it is prepared.
+        # The most journal bytes that the job itself takes; known once it is prepared.
         self.room: i64 = 0
 
 
 @final
 class Prepared:
-    """The jobs of a flow, made as far as that can be done before they enter."""
+    """The jobs of a flow, built as far as possible before they enter."""
 
     def __init__(self, yard: Yard, plan: list[Planned]) -> None:
         self._plan = plan
@@ -65,73 +66,73 @@ class Prepared:
         self._lost_before: i64 = self._names.claims_lost
         self._claims_count: i64 = 0
         self.jobs: list[Job] = []
-        # By job: those that wait for it.
+        # By index of a job: the jobs that wait for it.
         self.waiting: list[list[Job]] = [[] for _ in plan]
-        # By job: whose child it is, and for how many and whom it waits, i32 each.
-        self._ties = BytesWriter()
-        self._ties_made: bytes = b""
-        self.ahead: Ahead | None = Ahead() if yard.journal.is_on else None
+        # For each job: its parent, the number of jobs it waits for, and those jobs; i32 each.
+        self._links = BytesWriter()
+        self._links_made: bytes = b""
+        self.ahead: EncodedAhead | None = EncodedAhead() if yard.journal.is_on else None
         self.room: i64 = 0
         self.policies: set[Policy] = set()
-        # Of the job that is being made: whether it is begun, and how many ties it has.
+        # Of the job being prepared: whether it was begun, and how many links it has so far.
         self._is_begun: bool = False
         self._tied: i64 = 0
 
     # -- before -------------------------------------------------------------------------------
 
-    def go_on(self, most: i64) -> i64:
-        """Do the next of it, about so many units; return how many, or less when all is done."""
+    def proceed(self, most: i64) -> i64:
+        """Do about `most` units of the preparation; return less than that once all is done."""
         done: i64 = 0
         while done < most and len(self.jobs) < len(self._plan):
             done += self._do_next(self._plan[len(self.jobs)])
         return done
 
     def is_ready(self) -> bool:
-        """Tell whether all of it is done."""
+        """Return whether all jobs are prepared."""
         return len(self.jobs) == len(self._plan)
 
     def _do_next(self, one: Planned) -> i64:
-        extra = one.wish.extra
-        assert extra is not None
+        details = one.new_job.details
+        assert details is not None
         if not self._is_begun:
-            self._begin(one, extra)
-            return _BEGIN_UNITS + len(one.wish.body) // _BYTES_PER_UNIT
+            self._begin(one, details)
+            return _BEGIN_UNITS + len(one.new_job.body) // _BYTES_PER_UNIT
         if self._tied < len(one.depends):
-            self._tie(one, extra)
-            return _TIE_UNITS
+            self._link(one, details)
+            return _LINK_UNITS
         self._end(one)
         return 1
 
-    def _begin(self, one: Planned, extra: Extra) -> None:
-        wish = one.wish
-        fields = encode_extra(extra)
-        one.room = base_room(wish) + (PARENT_SIZE if one.parent >= 0 else 0)
-        write_i32_le(self._ties, i32(one.parent))
-        write_i32_le(self._ties, i32(len(one.depends)))
+    def _begin(self, one: Planned, details: JobDetails) -> None:
+        new_job = one.new_job
+        fields = encode_details(details)
+        one.room = base_room(new_job) + (PARENT_SIZE if one.parent >= 0 else 0)
+        write_i32_le(self._links, i32(one.parent))
+        write_i32_le(self._links, i32(len(one.depends)))
         if one.depends:
-            extra.set_members([])
+            details.set_members([])
         self._is_begun = True
         self._tied = 0
         ahead = self.ahead
         if ahead is not None:
-            ahead.begin(wish.body if len(wish.body) <= INLINE_BODY_MAX else b"", fields)
+            ahead.begin(new_job.body if len(new_job.body) <= INLINE_BODY_MAX else b"", fields)
             if one.parent >= 0:
                 ahead.add_parent(one.parent)
 
-    def _tie(self, one: Planned, extra: Extra) -> None:
-        """Let a job wait for the next of those that it depends on."""
+    def _link(self, one: Planned, details: JobDetails) -> None:
+        """Link a job to the next one that it depends on."""
         place = one.depends[self._tied]
         self._tied += 1
         other = self._plan[place]
         member = Member(0, f"{other.queue}:{other.name}")
-        extra.member_index().add(member)
-        write_i32_le(self._ties, i32(place))
+        details.member_index().add(member)
+        write_i32_le(self._links, i32(place))
         one.room += member.weight()
         if self.ahead is not None:
             self.ahead.add_member(place, member.label)
 
     def _end(self, one: Planned) -> None:
-        job = make_job(_NOWHERE, one.wish)
+        job = make_job(_NOWHERE, one.new_job)
         assert job.family != GLIDE
         self.jobs.append(job)
         name = _name_of(job)
@@ -141,21 +142,21 @@ class Prepared:
         for place in one.depends:
             self.waiting[place].append(job)
         self.room += one.room
-        self.policies.add(one.wish.policy)
+        self.policies.add(one.new_job.policy)
         self._is_begun = False
         if self.ahead is not None:
             self.ahead.end()
         if self.is_ready():
-            self._ties_made = self._ties.getvalue()
+            self._links_made = self._links.getvalue()
             if self.ahead is not None:
                 self.ahead.end_all()
 
     def may_lack_names(self) -> bool:
-        """Tell whether somebody else may have a name that one of the jobs claims."""
+        """Return whether another job may have taken a name that one of the jobs claims."""
         return self._names.claims_lost != self._lost_before
 
     def let_go(self) -> None:
-        """Claim no names any more: the jobs do not enter."""
+        """Give up the claimed names: the jobs do not enter."""
         for job in self.jobs:
             name = _name_of(job)
             if name:
@@ -164,7 +165,7 @@ class Prepared:
     # -- when they enter ----------------------------------------------------------------------
 
     def room_in(self, queues: list[Queue], different: list[Queue]) -> i64:
-        """Return the most bytes of the journal that all jobs take, each in its queue."""
+        """Return the most journal bytes that all jobs take, each in its queue."""
         room = self.room
         for policy in self.policies:
             room += policy_room(policy)
@@ -177,32 +178,32 @@ class Prepared:
                     room += queue_room(queue, self._plan[each].room)
         return room
 
-    def wishes(self) -> list[Wish]:
-        """Return what was asked for."""
-        return [one.wish for one in self._plan]
+    def new_jobs(self) -> list[NewJob]:
+        """Return the new jobs as they were requested."""
+        return [one.new_job for one in self._plan]
 
     def number(self, job: Job, at: i64, first_id: i64) -> i64:
-        """Tell a job which ids the others get; its ties are at `at`. Return where the next are."""
-        ties = self._ties_made
-        parent = i64(read_i32_le(ties, at))
-        count = i64(read_i32_le(ties, at + 4))
+        """Fill in the ids of a job's links, which start at `at`; return where the next start."""
+        links = self._links_made
+        parent = i64(read_i32_le(links, at))
+        count = i64(read_i32_le(links, at + 4))
         at += 8
         if parent < 0 and count == 0:
             return at
-        extra = job.extra
-        assert extra is not None
+        details = job.details
+        assert details is not None
         if parent >= 0:
-            extra.parent_id = first_id + parent
+            details.parent_id = first_id + parent
         if count > 0:
-            members = extra.members
+            members = details.members
             assert members is not None
             for member in members:
-                member.child_id = first_id + i64(read_i32_le(ties, at))
+                member.child_id = first_id + i64(read_i32_le(links, at))
                 at += 4
         return at
 
     def take_names(self) -> None:
-        """Give the jobs, which have entered, the names that they claim."""
+        """Assign the claimed names to the jobs, which have entered."""
         if not self.may_lack_names():
             self._names.redeem(self._claims_count)
             return
@@ -217,29 +218,29 @@ class Prepared:
 
 
 def _name_of(job: Job) -> str:
-    extra = job.extra
-    assert extra is not None
-    return extra.custom_id
+    details = job.details
+    assert details is not None
+    return details.custom_id
 
 
 def prepared(yard: Yard, plan: list[Planned]) -> Prepared:
     """Prepare a flow at once."""
     flow = Prepared(yard, plan)
     while not flow.is_ready():
-        flow.go_on(1 << 40)
+        flow.proceed(1 << 40)
     return flow
 
 
 def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> list[Job]:
     """Add all jobs of a flow in one batch; YardFull changes nothing, and the flow may try again.
 
-    Who waits is not served yet: see `flows.serve`. The jobs take ids one after the other, so each
-    knows the others before they are there, in whatever order they come.
+    Clients that wait are not served yet: see `flows.serve`. The jobs get consecutive ids, so each
+    can refer to the others before they have entered, in any order.
     """
     different = list(dict.fromkeys(queues))
     has_topics = any(queue.config is not None for queue in different)
-    wishes = flow.wishes() if has_topics else []
-    reserve_all(yard, different, queues, wishes, flow.room_in(queues, different), now_ms)
+    new_jobs = flow.new_jobs() if has_topics else []
+    reserve_all(yard, different, queues, new_jobs, flow.room_in(queues, different), now_ms)
     first_id: i64 = yard.journal.next_id
     names = yard.names
     ahead = flow.ahead

@@ -1,11 +1,13 @@
 """Jobs that wait for other jobs: what the end of one means for the others.
 
-A job with open members is BLOCKED; each member remembers how it stands and what it came to, so that
-a child may go as soon as it is done. All records that follow from the end of one job lie in one
-batch with that end, or a crash between them would leave a parent waiting for a child that is no
-more. So the room for all of them is made first, and nobody is served before the last is written.
+A job with open members is BLOCKED; each member stores the state and the result of its child, so
+the child may be removed as soon as it is done. All records that follow from the end of one job are
+in the same batch as that end, or a crash between them would leave a parent waiting for a child that
+no longer exists. So room for all of them is reserved first, and no client is served before the last
+one is written.
 
-Knows nothing of the names clients give; labels and marks come from the session and go back to it.
+Knows nothing of names that clients give; labels and protocol fields come from the session and go
+back to it.
 """
 
 from typing import Final
@@ -19,32 +21,18 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.record import (
     END_SIZE,
-    FAILED,
     GONE_SIZE,
     LEASE_SIZE,
     LONG_BODY_SIZE,
     MOVE_SIZE,
     NOTE_SIZE,
-    PARKED,
     PUT_SIZE,
     STATE_SIZE,
-    UNBLOCKED,
+    Cause,
 )
-from jobyard.model.details import (
-    DROPPED,
-    IGNORED,
-    OPEN,
-    REASON,
-    SETTLED,
-    UNKNOWN,
-    Fields,
-    Member,
-    Outcome,
-    member_field,
-    size_of,
-)
-from jobyard.model.details import FAILED as MEMBER_FAILED
-from jobyard.model.glidemq.fields import SUSPENDED
+from jobyard.model.details import FailureReason, Member, MemberState, Outcome
+from jobyard.model.details_codec import FieldWriter, Tag, member_field, size_of
+from jobyard.model.glidemq.fields import GlideFlag
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.policy import (
     CHILD_BLOCKS,
@@ -55,32 +43,32 @@ from jobyard.model.policy import (
     REMOVE_DEAD,
 )
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import STREAM
-from jobyard.model.transition import End
+from jobyard.model.throttle.ready_lists import ReadyList
+from jobyard.model.transition import Transition
 
 __all__ = ["Outcome", "fail", "make_room", "settle"]
 
-# What the text of a failed child gains, beside its name, with a parent it fails.
+# What the error text of a failed child grows by in a parent that fails with it, besides its name.
 _BLAME_ROOM: Final = 32
 # Options of a successor that differ from those of its predecessor.
 _MORE_ROOM: Final = 1024
-# What is remembered of a child for its parent even if results find no room any more.
+# Size of a result that a parent stores even when there is no room left for results.
 VALUE_SIZE_FULL: Final = 64
-# A chain of parents would else repeat the names of all below it.
+# Otherwise each parent in a chain would repeat the names of all jobs below it.
 ERROR_MAX: Final = 1024
 
 
-# -- telling and serving -----------------------------------------------------------------------
+# -- events and serving ------------------------------------------------------------------------
 
 
 def tell_blocked(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Tell that a job waits for others from now on."""
+    """Publish the event that a job waits for others from now on."""
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.WAITING_CHILDREN, job.queue, job, now_ms))
+        yard.bus.tell(bus.Event(bus.EventName.WAITING_CHILDREN, job.queue, job, now_ms))
 
 
 def serve(yard: Yard, queues: list[Queue], now_ms: i64) -> None:
-    """Hand jobs that became ready to those who wait for them."""
+    """Offer jobs that became ready to waiting clients."""
     for queue in queues:
         if queue.first_link is not None:
             offer(yard, queue, now_ms)
@@ -90,10 +78,10 @@ def serve(yard: Yard, queues: list[Queue], now_ms: i64) -> None:
 
 
 def make_room(yard: Yard, child: Job, value_size: i64) -> None:
-    """See that the end of a job and all that follows from it fit into one batch.
+    """Ensure that the end of a job and all that follows from it fit into one batch.
 
-    YardFull if there is no room for what is to be remembered: the job then ends when there is, and
-    what little room is kept for ends alone is left to others.
+    YardFull if there is no room for its result: the job can then end later, when there is room, and
+    the small reserve for ends is left to other jobs.
     """
     journal = yard.journal
     dependents = yard.names.dependents
@@ -107,7 +95,7 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
     own += _lease_room(child.queue) + _successor_room(child)
     news: i64 = own
     told: list[Job] = []
-    # A job has one parent at most, so those who fail with it are one line.
+    # A job has at most one parent, so the jobs that fail with it form a single chain.
     doomed: Job | None = child
     while doomed is not None:
         one = doomed
@@ -131,7 +119,7 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
 
 
 def _states_room(jobs: list[Job]) -> i64:
-    """Return what two records about each of some jobs take if they begin a new trail."""
+    """Return the size of two records about each of some jobs if they begin a new trail."""
     room: i64 = 0
     for job in jobs:
         room += 2 * (STATE_SIZE + _size(job))
@@ -139,12 +127,12 @@ def _states_room(jobs: list[Job]) -> i64:
 
 
 def _news_room(value_size: i64) -> i64:
-    """Return the most that a note and a move that tell of a member take."""
+    """Return the largest size of a note and a move that change a member."""
     return 2 * value_size + NOTE_SIZE + MOVE_SIZE + GONE_SIZE
 
 
 def room_to_change(yard: Yard, job: Job, more: i64) -> None:
-    """See that two changes of a job that say `more` beyond what it is fit into one batch."""
+    """Ensure that two changes of a job, with `more` new bytes, fit into one batch."""
     if yard.journal.is_on:
         _reserve(yard, parent_room(job, more) + END_SIZE)
 
@@ -157,30 +145,34 @@ def _reserve(yard: Yard, size: i64) -> None:
 
 
 def parent_room(parent: Job, value_size: i64) -> i64:
-    """Return the most that a note and a move of a job take, each after its whole state."""
+    """Return the largest size of a note and a move of a job, each after its whole state."""
     return _news_room(value_size) + _states_room([parent])
 
 
 def _successor_room(child: Job) -> i64:
-    """Return what the next of a job that repeats takes, put at its end."""
-    extra = child.extra
-    if extra is None or not extra.marks:
+    """Return the size of the successor of a repeating job, which is put at its end."""
+    details = child.details
+    if details is None or not details.protocol_fields:
         return 0
     return PUT_SIZE + LONG_BODY_SIZE + _MORE_ROOM + i64(child.size) + _size(child)
 
 
 def _lease_room(queue: Queue) -> i64:
-    """Return what a lease takes that the end of a run lets through at once."""
+    """Return the size of a lease that may follow at once because a run has ended."""
     rules = queue.rules
     if rules is None or queue.first_link is None:
         return 0
     largest: i64 = 0
     heads = [group.ready.items[0] for group in rules.ring]
-    shelves = rules.shelves
-    if shelves is not None:
-        for shelf in (shelves.staged, shelves.promoted, shelves.stack):
-            heads += shelf.items[:1]
-        heads += [lane.waiting.items[0] for lane in shelves.lanes.values() if lane.waiting.items]
+    ready_lists = rules.ready_lists
+    if ready_lists is not None:
+        for ready_list in (ready_lists.staged, ready_lists.promoted, ready_lists.lifo):
+            heads += ready_list.items[:1]
+        heads += [
+            ordering.waiting.items[0]
+            for ordering in ready_lists.orderings.values()
+            if ordering.waiting.items
+        ]
     if queue.ready.items:
         heads.append(queue.ready.items[0])
     for head in heads:
@@ -190,30 +182,30 @@ def _lease_room(queue: Queue) -> i64:
 
 
 def _size(job: Job) -> i64:
-    extra = job.extra
-    return 0 if extra is None else size_of(extra)
+    details = job.details
+    return 0 if details is None else size_of(details)
 
 
 # -- the end of a child ------------------------------------------------------------------------
 
 
 def settle(yard: Yard, child: Job, value: bytes, now_ms: i64) -> None:
-    """Note for all who wait for a job that it is done."""
+    """Record for all jobs that wait for a job that it is done."""
     freed: list[Queue] = []
     for parent in list(yard.names.dependents.get(int(child.id)) or ()):
         member = member_of(parent, child.id)
         if member is not None:
-            change(yard, parent, member, SETTLED, value, freed, now_ms)
+            change(yard, parent, member, MemberState.SETTLED, value, freed, now_ms)
     serve(yard, freed, now_ms)
 
 
 def fail(yard: Yard, child: Job, error: str, now_ms: i64) -> None:
-    """Do to all who wait for a job what it was put to do to them when it fails for good."""
+    """Apply the child failure policy of a finally failed job to the jobs that wait for it."""
     freed: list[Queue] = []
     failed = [child]
     errors = [error]
     at = 0
-    # Not by recursion: a chain of parents may be longer than the stack is deep.
+    # No recursion: a chain of parents may be longer than the stack is deep.
     while at < len(failed):
         for parent in list(yard.names.dependents.get(int(failed[at].id)) or ()):
             why = blame(yard, parent, failed[at], errors[at], freed, now_ms)
@@ -228,21 +220,21 @@ def fail(yard: Yard, child: Job, error: str, now_ms: i64) -> None:
 
 
 def blame(yard: Yard, parent: Job, child: Job, error: str, freed: list[Queue], now_ms: i64) -> str:
-    """Do to one parent what its child was put to do; return why it failed, if it did."""
+    """Apply the policy of a failed child to one parent; return the error if that fails too."""
     member = member_of(parent, child.id)
     how = failure_of(parent, child)
     if member is None or how == CHILD_BLOCKS or parent.state in (DEAD, DONE, GONE):
         return ""
     value = error.encode()
     if how == CHILD_IGNORED:
-        change(yard, parent, member, IGNORED, value, freed, now_ms)
+        change(yard, parent, member, MemberState.IGNORED, value, freed, now_ms)
     elif how == CHILD_REMOVED:
-        change(yard, parent, member, DROPPED, b"", freed, now_ms)
+        change(yard, parent, member, MemberState.DROPPED, b"", freed, now_ms)
     elif how == CHILD_CONTINUES_PARENT:
-        change(yard, parent, member, MEMBER_FAILED, value, freed, now_ms, is_enough=True)
+        change(yard, parent, member, MemberState.FAILED, value, freed, now_ms, is_enough=True)
     elif parent.state == LEASED:
-        # It goes on without being told; if it comes to wait for the others it is not held up.
-        change(yard, parent, member, MEMBER_FAILED, value, freed, now_ms)
+        # It keeps running; if it later waits for its children, this one does not hold it up.
+        change(yard, parent, member, MemberState.FAILED, value, freed, now_ms)
     else:
         assert how == CHILD_FAILS_PARENT
         name = member.label[len(child.queue.name) + 1 :]
@@ -255,10 +247,10 @@ def blame(yard: Yard, parent: Job, child: Job, error: str, freed: list[Queue], n
 def failure_of(parent: Job, child: Job) -> i64:
     """Return what the failure of a job does to another that waits for it.
 
-    Only to its parent: others that depend on it had no say in how it was put.
+    The policy applies only to its parent: it was not chosen by other jobs that depend on it.
     """
-    extra = child.extra
-    if extra is None or extra.parent_id != parent.id:
+    details = child.details
+    if details is None or details.parent_id != parent.id:
         return CHILD_BLOCKS
     return child.policy.child_failure
 
@@ -267,7 +259,7 @@ def _fail_parent(
     yard: Yard, parent: Job, member: Member, value: bytes, why: str, now_ms: i64
 ) -> None:
     if yard.bus.is_on:
-        event = bus.Event(bus.FAILED, parent.queue, parent, now_ms)
+        event = bus.Event(bus.EventName.FAILED, parent.queue, parent, now_ms)
         event.error = why
         event.is_final = True
         event.is_dead = not parent.policy.flags & REMOVE_DEAD
@@ -277,10 +269,10 @@ def _fail_parent(
         yard.drop(parent, now_ms)
         parent.queue.finished_count += 1
         return
-    move = End(parent, FAILED, DEAD)
-    fields = Fields()
-    _write_member(fields, member, MEMBER_FAILED, value)
-    fields.numbers(REASON, (UNKNOWN,), why.encode())
+    move = Transition(parent, Cause.FAILED, DEAD)
+    fields = FieldWriter()
+    _write_member(fields, member, MemberState.FAILED, value)
+    fields.numbers(Tag.REASON, (FailureReason.UNKNOWN,), why.encode())
     move.news = fields.done()
     yard.move(parent, move, now_ms)
 
@@ -289,22 +281,22 @@ def _fail_parent(
 
 
 def member_of(parent: Job, child_id: i64) -> Member | None:
-    """Return what a job remembers of one it still waits for."""
-    extra = parent.extra
-    if extra is None or extra.members is None:
+    """Return the open member of a job for a child, if it still waits for that."""
+    details = parent.details
+    if details is None or details.members is None:
         return None
-    return extra.member_index().find_open(child_id)
+    return details.member_index().find_open(child_id)
 
 
 def _is_last(parent: Job, member: Member) -> bool:
-    """Tell whether a job waits for nobody but a member."""
-    extra = parent.extra
-    assert extra is not None
-    others: i64 = extra.open_count()
-    return others == (1 if member.state == OPEN else 0)
+    """Return whether a job waits for no other member."""
+    details = parent.details
+    assert details is not None
+    others: i64 = details.open_count()
+    return others == (1 if member.state == MemberState.OPEN else 0)
 
 
-def change(  # noqa: PLR0913  whose member becomes what, and who is to be served then
+def change(  # noqa: PLR0913  the member, its new state, and the queues to serve
     yard: Yard,
     parent: Job,
     member: Member,
@@ -315,8 +307,8 @@ def change(  # noqa: PLR0913  whose member becomes what, and who is to be served
     *,
     is_enough: bool = False,
 ) -> None:
-    """Set how a member stands; the last open one, or one that is enough, lets the job go on."""
-    fields = Fields()
+    """Set the state of a member; the last open one, or one that is enough, unblocks the job."""
+    fields = FieldWriter()
     _write_member(fields, member, how, value)
     if (
         parent.state == BLOCKED
@@ -330,12 +322,16 @@ def change(  # noqa: PLR0913  whose member becomes what, and who is to be served
 
 
 def is_suspended(job: Job) -> bool:
-    """Tell whether a job waits for a signal, whoever else it waits for."""
-    extra = job.extra
-    return extra is not None and extra.glide is not None and extra.glide.flags & SUSPENDED != 0
+    """Return whether a job waits for a signal, maybe in addition to other jobs."""
+    details = job.details
+    return (
+        details is not None
+        and details.glide is not None
+        and details.glide.flags & GlideFlag.SUSPENDED != 0
+    )
 
 
-def _write_member(fields: Fields, member: Member, how: i64, value: bytes) -> None:
+def _write_member(fields: FieldWriter, member: Member, how: i64, value: bytes) -> None:
     news = Member(member.child_id, member.label)
     news.state = how
     news.value = value
@@ -343,24 +339,24 @@ def _write_member(fields: Fields, member: Member, how: i64, value: bytes) -> Non
 
 
 def _unblock(yard: Yard, parent: Job, news: bytes, freed: list[Queue], now_ms: i64) -> None:
-    move = End(parent, UNBLOCKED, DELAYED if parent.due_ms > now_ms else READY)
+    move = Transition(parent, Cause.UNBLOCKED, DELAYED if parent.due_ms > now_ms else READY)
     move.stamp = yard.new_place(parent, now_ms)
-    move.shelf = STREAM
+    move.ready_list = ReadyList.STREAM
     move.news = news
     yard.move(parent, move, now_ms)
     if yard.bus.is_on:
-        event = bus.Event(bus.WAITING, parent.queue, parent, now_ms)
+        event = bus.Event(bus.EventName.WAITING, parent.queue, parent, now_ms)
         event.before = "waiting-children"
         yard.bus.tell(event)
     if parent.queue not in freed:
         freed.append(parent.queue)
 
 
-# -- ties made and cut later -------------------------------------------------------------------
+# -- links added and removed later -------------------------------------------------------------
 
 
 def catch_up(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
-    """Do to a parent what a child did not do because it had failed before they were tied."""
+    """Apply the policy of a child that had failed before it was linked to its parent."""
     if child.state != DEAD:
         return
     error = child.outcome().error
@@ -373,43 +369,43 @@ def catch_up(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
 
 
 def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i64) -> None:
-    """Let a job that nobody runs wait for one more; one that is done holds nobody up."""
+    """Make a job that is not running wait for one more; a child that is done blocks nothing."""
     member = Member(child.id, label)
     if child.state == DONE:
-        member.state = SETTLED
+        member.state = MemberState.SETTLED
         member.value = yard.bodies.fetch_result(child) or b""
-    # It may wait for that one under that name already.
+    # It may already wait for that child under that label.
     is_known = _waits_for(parent, child.id, label)
-    fields = Fields()
+    fields = FieldWriter()
     member_field(fields, member)
-    if member.state == OPEN and parent.state in (READY, DELAYED):
-        move = End(parent, PARKED, BLOCKED)
+    if member.state == MemberState.OPEN and parent.state in (READY, DELAYED):
+        move = Transition(parent, Cause.PARKED, BLOCKED)
         move.news = fields.done() + news
-        parent.more()
+        parent.ensure_details()
         yard.move(parent, move, now_ms)
         tell_blocked(yard, parent, now_ms)
     else:
         yard.note(parent, fields.done() + news)
-    if member.state == OPEN and not is_known:
+    if member.state == MemberState.OPEN and not is_known:
         yard.names.wait_for(parent, child.id)
 
 
 def _waits_for(parent: Job, child_id: i64, label: str) -> bool:
-    extra = parent.extra
-    if extra is None or extra.members is None:
+    details = parent.details
+    if details is None or details.members is None:
         return False
-    place = extra.member_index().place_of(child_id, label)
-    return place >= 0 and extra.members[place].state == OPEN
+    place = details.member_index().place_of(child_id, label)
+    return place >= 0 and details.members[place].state == MemberState.OPEN
 
 
 def inherit(yard: Yard, old_id: i64, job: Job) -> None:
-    """Let those who wait for a job that failed and is gone wait for its successor."""
+    """Make jobs that wait for a job that failed and is gone wait for its successor."""
     for parent in list(yard.names.dependents.get(int(old_id)) or ()):
         member = member_of(parent, old_id)
         if member is None:
             continue
-        fields = Fields()
-        _write_member(fields, member, DROPPED, b"")
+        fields = FieldWriter()
+        _write_member(fields, member, MemberState.DROPPED, b"")
         member_field(fields, Member(job.id, member.label))
         yard.note(parent, fields.done(), is_needed=True)
         yard.names.stop_waiting(parent, old_id)
@@ -417,37 +413,37 @@ def inherit(yard: Yard, old_id: i64, job: Job) -> None:
 
 
 def look_again(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Tell a job what became of its members while nobody told it; go on if none is open.
+    """Record members that ended without notifying the job; unblock it if none is open.
 
-    A job that has never had a member is left waiting: its children are still to come.
+    A job that has never had a member stays blocked: its children are still to come.
     """
-    extra = job.extra
-    if extra is None or not extra.members:
+    details = job.details
+    if details is None or not details.members:
         return
     freed: list[Queue] = []
     names = yard.names
-    for member in list(extra.members):
-        if member.state != OPEN:
+    for member in list(details.members):
+        if member.state != MemberState.OPEN:
             continue
         child = yard.jobs.get(member.child_id)
         if child is not None and child.state == DONE:
             value = yard.bodies.fetch_result(child) or b""
-            change(yard, job, member, SETTLED, value, freed, now_ms)
+            change(yard, job, member, MemberState.SETTLED, value, freed, now_ms)
         elif job not in (names.dependents.get(int(member.child_id)) or ()):
             names.wait_for(job, member.child_id)
-    if job.state == BLOCKED and extra.open_count() == 0:
+    if job.state == BLOCKED and details.open_count() == 0:
         _unblock(yard, job, b"", freed, now_ms)
     serve(yard, freed, now_ms)
 
 
 def room_to_look(yard: Yard, job: Job) -> i64:
-    """Return the most that `look_again` adds to what a job is."""
-    extra = job.extra
-    if extra is None or extra.members is None:
+    """Return the largest size of the records that `look_again` writes."""
+    details = job.details
+    if details is None or details.members is None:
         return 0
     needed: i64 = 0
-    for member in extra.members:
-        child = yard.jobs.get(member.child_id) if member.state == OPEN else None
+    for member in details.members:
+        child = yard.jobs.get(member.child_id) if member.state == MemberState.OPEN else None
         if child is not None and child.state == DONE:
             needed += parent_room(job, child.outcome().result_size + len(member.label))
     return needed

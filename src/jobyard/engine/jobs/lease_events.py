@@ -1,4 +1,4 @@
-"""Tells holders that leases have ended; a verb that ends many tells them when it is done."""
+"""Notify holders that leases have ended; a batch operation notifies them when it is done."""
 
 from mypy_extensions import i64
 
@@ -6,14 +6,14 @@ from jobyard.engine.jobs.take import tell_holder
 from jobyard.engine.state.yard import Yard
 
 
-def hold_tidings(yard: Yard) -> None:
-    """Tell no holder of the end of a lease before `send_tidings`: a verb of many ends begins."""
+def defer_lease_events(yard: Yard) -> None:
+    """Buffer lease ends until `send_lease_events`: a batch operation starts."""
     assert yard.ended is None
     yard.ended = []
 
 
-def send_tidings(yard: Yard, now_ms: i64) -> None:
-    """Tell the holders which of their leases have ended meanwhile."""
+def send_lease_events(yard: Yard, now_ms: i64) -> None:
+    """Notify the holders of the leases that ended since `defer_lease_events`."""
     leases = yard.ended
     yard.ended = None
     assert leases is not None

@@ -1,9 +1,9 @@
 """Which jobs of a queue are in which states: counted, gathered, and listed page by page.
 
-Changes nothing but the roster, which the first long listing makes. Knows no protocol and no words
-for states.
+Changes nothing but the jobs by seq, which the first long listing builds. Knows no protocol and no
+names of states.
 
-Invariant: a page costs what it holds and what stands before it in the queue, never a sort of the
+Invariant: a page costs what it holds and what comes before it in the queue, never a sort of the
 whole queue.
 """
 
@@ -13,42 +13,42 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.model.details import Outcome
-from jobyard.model.index.append_list import Line
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.index.item import Item
-from jobyard.model.index.jobs_by_seq import Roster
+from jobyard.model.index.jobs_by_seq import JobsBySeq
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import Shelves
+from jobyard.model.throttle.ready_lists import ReadyLists
 
 ALL_STATES: Final = frozenset((READY, DELAYED, LEASED, DEAD, DONE, BLOCKED))
 
-# Up to this many jobs are gathered and put in order; more are looked up in the roster.
-FEW: Final = 4096
+# Up to this many jobs are gathered and sorted; more are looked up in the jobs by seq.
+SORTED_AT_ONCE: Final = 4096
 
 
 @final
-class Choice:
-    """Which jobs of a queue are asked for: all in some states, maybe prioritized ready ones too."""
+class JobSelection:
+    """Selects jobs of a queue: all in some states, and optionally prioritized ready ones."""
 
     def __init__(self, states: frozenset[int], *, with_prioritized: bool = False) -> None:
         self.states: frozenset[int] = states
         self.with_prioritized: bool = with_prioritized and READY not in states
 
     def has(self, job: Job) -> bool:
-        """Tell whether a job is asked for."""
+        """Return whether a job is selected."""
         if int(job.state) in self.states:
             return True
         return self.with_prioritized and job.state == READY and is_prioritized(job)
 
     def count(self, queue: Queue) -> i64:
-        """Return how many jobs of a queue are asked for."""
+        """Return how many jobs of a queue are selected."""
         count: i64 = queue.ahead_count if self.with_prioritized else 0
         for state in self.states:
             count += count_of(queue, state)
         return count
 
     def jobs(self, queue: Queue) -> list[Job]:
-        """Return the jobs of a queue that are asked for, in no order."""
+        """Return the selected jobs of a queue, in no order."""
         found = jobs_in(queue, self.states)
         if self.with_prioritized:
             found += prioritized_jobs(queue)
@@ -80,8 +80,8 @@ def jobs_in(queue: Queue, states: frozenset[int]) -> list[Job]:
         if rules is not None:
             for group in rules.ring:
                 _add(found, group.ready.items)
-            if rules.shelves is not None:
-                _add_shelved(found, rules.shelves)
+            if rules.ready_lists is not None:
+                _add_listed(found, rules.ready_lists)
     if DELAYED in states:
         _add(found, queue.delayed.items)
     if LEASED in states:
@@ -89,18 +89,18 @@ def jobs_in(queue: Queue, states: frozenset[int]) -> list[Job]:
     if BLOCKED in states:
         _add(found, queue.blocked.items)
     if DEAD in states:
-        _add_resting(found, queue.dead)
+        _add_ended(found, queue.dead)
     if DONE in states:
-        _add_resting(found, queue.done)
+        _add_ended(found, queue.done)
     return found
 
 
-def _add_shelved(found: list[Job], shelves: Shelves) -> None:
-    _add(found, shelves.staged.items)
-    _add(found, shelves.promoted.items)
-    _add(found, shelves.stack.items)
-    for lane in shelves.lanes.values():
-        _add(found, lane.waiting.items)
+def _add_listed(found: list[Job], ready_lists: ReadyLists) -> None:
+    _add(found, ready_lists.staged.items)
+    _add(found, ready_lists.promoted.items)
+    _add(found, ready_lists.lifo.items)
+    for ordering in ready_lists.orderings.values():
+        _add(found, ordering.waiting.items)
 
 
 def _add(found: list[Job], items: list[Item]) -> None:
@@ -109,7 +109,7 @@ def _add(found: list[Job], items: list[Item]) -> None:
         found.append(item)
 
 
-def _add_resting(found: list[Job], line: Line) -> None:
+def _add_ended(found: list[Job], line: AppendList) -> None:
     for item in line.items:
         if item.pos == 0:
             assert isinstance(item, Outcome)
@@ -131,15 +131,15 @@ def prioritized_jobs(queue: Queue) -> list[Job]:
 
 
 def is_prioritized(job: Job) -> bool:
-    """Tell whether a job has a priority: a rank below 0; in a group, where they count up, above."""
-    extra = job.extra
-    return job.rank > 0 if extra is not None and extra.group is not None else job.rank < 0
+    """Return whether a job has a priority: a rank below 0; in a group, a rank above 0."""
+    details = job.details
+    return job.rank > 0 if details is not None and details.group is not None else job.rank < 0
 
 
 def _walk_ahead(items: list[Item], found: list[Job]) -> None:
-    """Add the items of a heap below rank 0 to `found`; others are not seen.
+    """Add the items of a heap below rank 0 to `found`.
 
-    Nothing ahead stands beneath an item that is not, so whole branches are left out.
+    Below an item of another rank there are none, so whole branches are skipped.
     """
     size: i64 = len(items)
     slot: i64 = 0
@@ -151,7 +151,7 @@ def _walk_ahead(items: list[Item], found: list[Job]) -> None:
             if 2 * slot + 1 < size:
                 slot = 2 * slot + 1
                 continue
-        # The branch is done: on to the next one, up past all that have no second half left.
+        # The branch is done: on to the next one, up past nodes without another child left.
         while slot & 1 == 0 or slot + 1 >= size:
             if slot == 0:
                 return
@@ -161,37 +161,37 @@ def _walk_ahead(items: list[Item], found: list[Job]) -> None:
 
 def page(
     queue: Queue,
-    choice: Choice,
+    choice: JobSelection,
     offset: i64,
     limit: i64,
     *,
     oldest_first: bool,
 ) -> list[Job]:
-    """Return up to `limit` of the chosen jobs in the order they came, without the first."""
+    """Return up to `limit` of the selected jobs by seq, after skipping `offset` of them."""
     count = choice.count(queue)
-    if count <= FEW:
+    if count <= SORTED_AT_ONCE:
         return select(choice.jobs(queue), offset, limit, oldest_first=oldest_first)
     if offset >= count:
         return []
-    # As many as there are: so the search ends with the last of them.
+    # No more than there are, so that the search ends with the last of them.
     limit = min(limit, count - offset)
-    roster = roster_of(queue)
+    jobs_by_seq = jobs_by_seq_of(queue)
     if not choice.with_prioritized:
-        return roster.page(choice.states, offset, limit, oldest_first=oldest_first)
-    return _sifted_page(roster, choice, offset, limit, oldest_first=oldest_first)
+        return jobs_by_seq.page(choice.states, offset, limit, oldest_first=oldest_first)
+    return _sifted_page(jobs_by_seq, choice, offset, limit, oldest_first=oldest_first)
 
 
 def _sifted_page(
-    roster: Roster, choice: Choice, offset: i64, limit: i64, *, oldest_first: bool
+    jobs_by_seq: JobsBySeq, choice: JobSelection, offset: i64, limit: i64, *, oldest_first: bool
 ) -> list[Job]:
-    """Return a page of jobs of which some can be told only one by one."""
+    """Return a page of a selection that needs a test of each job."""
     states = choice.states | frozenset((READY,))
     found: list[Job] = []
     seen = 0
-    # Doubled each time, since every step walks past all that was seen.
+    # Doubled each time, since every step walks past everything seen before.
     step = 1024
     while len(found) < offset + limit:
-        jobs = roster.page(states, seen, step, oldest_first=oldest_first)
+        jobs = jobs_by_seq.page(states, seen, step, oldest_first=oldest_first)
         if not jobs:
             break
         found.extend(job for job in jobs if choice.has(job))
@@ -201,7 +201,7 @@ def _sifted_page(
 
 
 def select(jobs: list[Job], offset: i64, limit: i64, *, oldest_first: bool) -> list[Job]:
-    """Return the page of jobs that stand in no order."""
+    """Return a page of unsorted jobs, in order."""
     count: i64 = len(jobs)
     start = min(max(offset, 0), count)
     end = min(start + max(limit, 0), count)
@@ -215,22 +215,22 @@ def select(jobs: list[Job], offset: i64, limit: i64, *, oldest_first: bool) -> l
 
 
 def seq_of(job: Job) -> int:
-    """Return the seq of a job, to put jobs in order by."""
+    """Return the seq of a job, as a sort key."""
     return job.key
 
 
-def roster_of(queue: Queue) -> Roster:
-    """Return the jobs of a queue by seq, which are put in order the first time.
+def jobs_by_seq_of(queue: Queue) -> JobsBySeq:
+    """Return the jobs of a queue by seq; build them the first time.
 
-    A queue that has become long has one: so that is never much work.
+    A queue that has become long has them already, so that is never much work.
     """
-    roster = queue.roster
-    if roster is None:
-        roster = Roster(sorted(jobs_in(queue, ALL_STATES), key=seq_of))
-        queue.roster = roster
-    return roster
+    jobs_by_seq = queue.jobs_by_seq
+    if jobs_by_seq is None:
+        jobs_by_seq = JobsBySeq(sorted(jobs_in(queue, ALL_STATES), key=seq_of))
+        queue.jobs_by_seq = jobs_by_seq
+    return jobs_by_seq
 
 
 def is_long(queue: Queue) -> bool:
-    """Tell whether a queue holds so many jobs that it has a roster, asked for or not."""
-    return queue.jobs_count() > FEW
+    """Return whether a queue holds so many jobs that it must have its jobs by seq."""
+    return queue.jobs_count() > SORTED_AT_ONCE

@@ -1,4 +1,4 @@
-"""The verbs for jobs that no one runs: kicked awake, revived, reordered, changed, removed."""
+"""Verbs for jobs that no worker runs: kick, promote, revive, reorder, change, remove."""
 
 from mypy_extensions import i64, u8
 
@@ -8,29 +8,9 @@ from jobyard.engine.jobs.take import lay_expired, let_go, offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull, YardFull
-from jobyard.journal.format.record import (
-    DUE_SET,
-    FAILED,
-    KICKED,
-    PROMOTED,
-    RANKED,
-    REVIVED,
-)
-from jobyard.model.details import (
-    DROPPED,
-    KEY_DROPPED,
-    OPEN,
-    REASON,
-    RETRIES,
-    SETTLED,
-    UNKNOWN,
-    Extra,
-    Fields,
-    Member,
-    Outcome,
-    glide_field,
-    member_field,
-)
+from jobyard.journal.format.record import Cause
+from jobyard.model.details import FailureReason, JobDetails, Member, MemberState, Outcome
+from jobyard.model.details_codec import FieldWriter, Tag, glide_field, member_field
 from jobyard.model.family import (
     DEAD_LETTERS,
     ORDERING_KEYS,
@@ -38,16 +18,16 @@ from jobyard.model.family import (
     counts_attempts,
     traits,
 )
-from jobyard.model.glidemq.fields import REVOKED
+from jobyard.model.glidemq.fields import GlideFlag
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.policy import REMOVE_DEAD
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import STREAM
-from jobyard.model.transition import End
+from jobyard.model.throttle.ready_lists import ReadyList
+from jobyard.model.transition import Transition
 
 
 def kick(yard: Yard, queue: Queue, bound: i64, now_ms: i64) -> i64:
-    """Make up to `bound` jobs ready: the dead, oldest first; if there are none the delayed."""
+    """Make up to `bound` dead jobs ready, oldest first; delayed ones if no job is dead."""
     return kick_some(yard, queue, bound, now_ms, are_dead=queue.dead.live_count > 0)
 
 
@@ -63,7 +43,7 @@ def kick_some(yard: Yard, queue: Queue, bound: i64, now_ms: i64, *, are_dead: bo
         except StorageFull:
             if kicked == 0:
                 raise
-            # Those before it are awake, and may be waited for.
+            # Those before it are ready, and clients may wait for them.
             break
         kicked += 1
     if kicked > 0:
@@ -92,23 +72,23 @@ def kick_job(yard: Yard, job_id: i64, now_ms: i64) -> Job:
 
 
 def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
-    move = End(job, KICKED, READY)
+    move = Transition(job, Cause.KICKED, READY)
     move.due_ms = now_ms
-    move.shelf = STREAM
+    move.ready_list = ReadyList.STREAM
     settled: list[int] = []
-    fields = Fields()
+    fields = FieldWriter()
     if is_revoked(job):
         _pardon(job, fields)
         move.news = fields.done()
     if counts_attempts(job.family):
         move.stamp = yard.new_place(job, now_ms)
         if yard.names.has_lost_key(job):
-            fields.begin(KEY_DROPPED, 0)
+            fields.begin(Tag.KEY_DROPPED, 0)
         if job.state == DEAD:
             move.attempts = 0
-            extra = job.more()
-            settled = _settle_members(yard, extra, fields)
-            if extra.open_count() > len(settled):
+            details = job.ensure_details()
+            settled = _settle_members(yard, details, fields)
+            if details.open_count() > len(settled):
                 move.state = BLOCKED
         move.news = fields.done()
     yard.move(job, move, now_ms)
@@ -118,75 +98,80 @@ def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
 
 def promote(yard: Yard, job: Job, now_ms: i64) -> None:
     """Make a delayed job ready before its time."""
-    move = End(job, PROMOTED, READY)
+    move = Transition(job, Cause.PROMOTED, READY)
     move.due_ms = now_ms
     move.stamp = yard.new_place(job, now_ms)
-    move.shelf = STREAM
+    move.ready_list = ReadyList.STREAM
     yard.move(job, move, now_ms)
-    tell(yard, bus.WAITING, job, "delayed", now_ms)
+    tell(yard, bus.EventName.WAITING, job, "delayed", now_ms)
     offer(yard, job.queue, now_ms)
 
 
-def revive(yard: Yard, job: Job, now_ms: i64, shelf: i64 = STREAM) -> None:
-    """Bring a dead or done job back, with all its attempts before it."""
+def revive(yard: Yard, job: Job, now_ms: i64, ready_list: i64 = ReadyList.STREAM) -> None:
+    """Bring a dead or done job back, with its attempts reset."""
     before = "failed" if job.state == DEAD else "completed"
     if not counts_attempts(job.family):
         _kick(yard, job, now_ms)
     else:
-        move = End(job, REVIVED, READY)
+        move = Transition(job, Cause.REVIVED, READY)
         move.due_ms = now_ms
         move.stamp = yard.new_place(job, now_ms)
         move.attempts = 0
-        move.shelf = shelf
-        extra = job.more()
-        extra.last_lease = 0
-        fields = Fields()
-        fields.numbers(RETRIES, (extra.retries + 1, now_ms), b"")
+        move.ready_list = ready_list
+        details = job.ensure_details()
+        details.last_lease = 0
+        fields = FieldWriter()
+        fields.numbers(Tag.RETRIES, (details.retries + 1, now_ms), b"")
         if is_revoked(job):
             _pardon(job, fields)
         if yard.names.has_lost_key(job):
-            fields.begin(KEY_DROPPED, 0)
-        settled = _settle_members(yard, extra, fields)
-        if extra.open_count() > len(settled):
+            fields.begin(Tag.KEY_DROPPED, 0)
+        settled = _settle_members(yard, details, fields)
+        if details.open_count() > len(settled):
             move.state = BLOCKED
         move.news = fields.done()
         yard.move(job, move, now_ms)
         for child_id in settled:
             yard.names.stop_waiting(job, child_id)
         yard.bodies.wake(job)
-    tell(yard, bus.RETRIED, job, before, now_ms)
+    tell(yard, bus.EventName.RETRIED, job, before, now_ms)
     offer(yard, job.queue, now_ms)
 
 
 def is_revoked(job: Job) -> bool:
-    """Tell whether a job is not to run any more."""
-    extra = job.extra
-    return extra is not None and extra.glide is not None and extra.glide.flags & REVOKED != 0
+    """Return whether a job was revoked and must not run."""
+    details = job.details
+    return (
+        details is not None
+        and details.glide is not None
+        and details.glide.flags & GlideFlag.REVOKED != 0
+    )
 
 
-def _pardon(job: Job, fields: Fields) -> None:
-    """Write down that a job may run again: who brings it back wants that."""
-    extra = job.more()
-    assert extra.glide is not None
-    part = extra.glide.copy()
-    part.flags &= ~REVOKED
+def _pardon(job: Job, fields: FieldWriter) -> None:
+    """Clear the revoked flag: a client that brings the job back wants it to run."""
+    details = job.ensure_details()
+    assert details.glide is not None
+    part = details.glide.copy()
+    part.flags &= ~GlideFlag.REVOKED
     glide_field(fields, part)
 
 
-def _settle_members(yard: Yard, extra: Extra, fields: Fields) -> list[int]:
-    """Write down what became of those a job at rest was not told of; return which are settled.
+def _settle_members(yard: Yard, details: JobDetails, fields: FieldWriter) -> list[int]:
+    """Write the outcomes of open members that have ended; return the ids of those members.
 
-    In the record that brings the job back: a crash between the two would leave it waiting for ever.
+    They ended while the job was itself ended, so it was not notified. They belong in the record
+    that brings the job back: a crash between two records would leave it waiting for ever.
     """
     settled: list[int] = []
-    for member in extra.members or ():
-        if member.state != OPEN:
+    for member in details.members or ():
+        if member.state != MemberState.OPEN:
             continue
         child = yard.jobs.get(member.child_id)
         if child is not None and child.state != DONE:
             continue
         news = Member(member.child_id, member.label)
-        news.state = DROPPED if child is None else SETTLED
+        news.state = MemberState.DROPPED if child is None else MemberState.SETTLED
         news.value = b"" if child is None else yard.bodies.fetch_result(child) or b""
         member_field(fields, news)
         settled.append(int(member.child_id))
@@ -194,8 +179,11 @@ def _settle_members(yard: Yard, extra: Extra, fields: Fields) -> list[int]:
 
 
 def set_rank(yard: Yard, job: Job, rank: i64, now_ms: i64, *, is_lifo: bool | None = None) -> None:
-    """Give a job that waits another rank, and let it go before or behind older ones of that."""
-    move = End(job, RANKED, i64(job.state))
+    """Change the rank of a waiting job.
+
+    `is_lifo` puts it before or behind older jobs of the same rank; None keeps its order.
+    """
+    move = Transition(job, Cause.RANKED, i64(job.state))
     move.rank = rank
     if is_lifo is not None:
         stamp = abs_stamp(job.stamp)
@@ -204,8 +192,8 @@ def set_rank(yard: Yard, job: Job, rank: i64, now_ms: i64, *, is_lifo: bool | No
 
 
 def set_due(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
-    """Let a job that waits be ready after another delay."""
-    move = End(job, DUE_SET, DELAYED if delay_ms > 0 else READY)
+    """Change the delay of a waiting job."""
+    move = Transition(job, Cause.DUE_SET, DELAYED if delay_ms > 0 else READY)
     move.due_ms = now_ms + delay_ms
     if delay_ms == 0:
         move.stamp = yard.new_place(job, now_ms)
@@ -214,41 +202,41 @@ def set_due(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
 
 
 def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
-    """Make a job dead that nobody runs."""
+    """Make a job dead that no worker runs."""
     if job.policy.flags & REMOVE_DEAD:
         remove(yard, job, now_ms)
         return
     if traits(job.family) & DEAD_LETTERS and dead_letters.send(yard, job, now_ms):
         return
-    move = End(job, FAILED, DEAD)
+    move = Transition(job, Cause.FAILED, DEAD)
     if counts_attempts(job.family):
-        fields = Fields()
-        fields.numbers(REASON, (UNKNOWN,), error.encode())
+        fields = FieldWriter()
+        fields.numbers(Tag.REASON, (FailureReason.UNKNOWN,), error.encode())
         move.news = fields.done()
     flows.make_room(yard, job, len(error))
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
-        event = bus.Event(bus.FAILED, job.queue, job, now_ms)
+        event = bus.Event(bus.EventName.FAILED, job.queue, job, now_ms)
         event.error = error
         event.is_final = True
         event.is_dead = True
         yard.bus.tell(event)
     if yard.names.dependents.count > 0:
         flows.fail(yard, job, error, now_ms)
-    serve_lane(yard, job, now_ms)
+    serve_ordering(yard, job, now_ms)
 
 
 def set_body(yard: Yard, job: Job, body: bytes, codec: u8, now_ms: i64) -> None:
-    """Give a job another body, and note how that is written."""
+    """Replace the body of a job and its codec."""
     journal = yard.journal
     if not yard.bodies.admits(len(body)):
         raise YardFull
     if journal.is_on and not journal.admit(journal.body_room(job, body), now_ms):
         raise YardFull
     yard.bodies.drop(job)
-    roster = job.queue.roster
-    if roster is not None and job.state != DONE:
-        roster.bytes += len(body) - i64(job.size)
+    jobs_by_seq = job.queue.jobs_by_seq
+    if jobs_by_seq is not None and job.state != DONE:
+        jobs_by_seq.bytes += len(body) - i64(job.size)
     job.codec = codec
     if journal.is_on:
         journal.append_body(job, body)
@@ -258,24 +246,24 @@ def set_body(yard: Yard, job: Job, body: bytes, codec: u8, now_ms: i64) -> None:
 
 
 def remove(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Remove a job that nobody holds."""
+    """Remove a job that has no holder."""
     if job.state == LEASED:
         raise NotFound
     erase(yard, job, now_ms)
-    serve_lane(yard, job, now_ms)
+    serve_ordering(yard, job, now_ms)
     drop_if_idle(yard, job.queue)
 
 
-def serve_lane(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Serve those who wait with a job that one of its lane held up."""
+def serve_ordering(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Offer the next job of an ordering group, which `job` held up, to waiting clients."""
     if traits(job.family) & ORDERING_KEYS and job.queue.first_link is not None:
         offer(yard, job.queue, now_ms)
 
 
 def erase(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Remove a job, even one that is held; an unfinished one settles as if it had failed.
+    """Remove a job, even one that is held; an unfinished one counts as failed for its parents.
 
-    Who waits is not served with what it held up: others may have to go with it.
+    Jobs that it held up are not offered to waiting clients: the caller may remove those too.
     """
     is_unfinished = job.state not in (DEAD, DONE)
     if is_unfinished and yard.names.dependents.count > 0:
@@ -286,18 +274,18 @@ def erase(yard: Yard, job: Job, now_ms: i64) -> None:
 
 
 def expire_ttl(yard: Yard, job: Job, now_ms: i64) -> None:
-    """Remove a job whose time to live is over; one that runs is let run."""
+    """Remove a job whose time to live is over; a running one may finish."""
     if job.state in (READY, DELAYED):
         if traits(job.family) & TTL_IS_DEATH:
             lay_expired(yard, job, now_ms)
-            serve_lane(yard, job, now_ms)
+            serve_ordering(yard, job, now_ms)
             return
         erase(yard, job, now_ms)
         drop_if_idle(yard, job.queue)
 
 
 def tell(yard: Yard, kind: str, job: Job, before: str, now_ms: i64) -> None:
-    """Tell those who listen what happened to a job, and in which state it was before."""
+    """Publish an event of a job, with the state it was in before."""
     if yard.bus.is_on and job.state != GONE:
         event = bus.Event(kind, job.queue, job, now_ms)
         event.before = before

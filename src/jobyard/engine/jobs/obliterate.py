@@ -1,12 +1,12 @@
-"""Removes all jobs of a queue at once, however many, and frees them in slices afterwards.
+"""Remove all jobs of a queue at once, however many, and free them in slices afterwards.
 
-At one moment the queue changes its lines for empty ones, and one entry in the journal says that all
-jobs of its number are gone; no door finds them any more, by queue, by id or by name. What is left
-of them stands in a queue of its own that has no name in the yard, and is removed bit by bit with a
+At one moment the queue swaps its lists for empty ones, and one entry in the journal says that all
+jobs of its number are gone; no door finds them any longer, by queue, by id or by name. Their
+remains are kept in a separate queue that has no name in the yard, and are removed bit by bit with a
 record for each. A restart finds the entry and does the rest.
 
-Jobs that run, that wait for others or that others wait for go first, one by one: their ends are
-told to others. If these are more than a turn should see, so many that they take several.
+Jobs that run, that wait for others or that others wait for go first, one by one, because their ends
+affect others. If there are too many of these for one turn, their removal takes several turns.
 """
 
 from typing import Final, final
@@ -14,29 +14,29 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.clearing import REMOVAL_UNITS
-from jobyard.engine.jobs.lease_events import hold_tidings, send_tidings
-from jobyard.engine.jobs.listing import ALL_STATES, FEW, jobs_in
+from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_events
+from jobyard.engine.jobs.listing import ALL_STATES, SORTED_AT_ONCE, jobs_in
 from jobyard.engine.jobs.move import erase
 from jobyard.engine.state.names import Names
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
-from jobyard.journal.format.record import REMOVED
+from jobyard.journal.format.record import Cause
 from jobyard.model.details import Outcome
-from jobyard.model.entry import CONDEMNED
-from jobyard.model.index.append_list import Line
+from jobyard.model.entry import EntryKind
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
-from jobyard.model.index.item_set import Bag
-from jobyard.model.index.jobs_by_seq import Roster
+from jobyard.model.index.item_set import ItemSet
+from jobyard.model.index.jobs_by_seq import JobsBySeq
 from jobyard.model.job import GONE, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import Rules
 
 # Above every id.
 _ALL: Final = 1 << 62
-# Jobs that are waited for, which are looked at for one unit of work.
+# Awaited jobs that are looked at for one unit of work.
 _AWAITED_PER_UNIT: Final = 16
-# Entries of a roster that are forgotten for one unit of work.
+# Entries of the jobs by seq that are freed for one unit of work.
 _UNLOADED_PER_UNIT: Final = 64
 
 
@@ -48,16 +48,18 @@ class Obliteration(Task):
         super().__init__()
         self._yard = yard
         self._queue = queue
-        # Which part of those that are waited for is looked at next, and how many there had been
-        # when the first part was.
+        # The next part of the awaited jobs to look at, and the yard's running count of awaited
+        # jobs when the first part was looked at.
         self._part: i64 = 0
         self._awaited_count: i64 = 0
+        # Jobs of the part looked at last that are still to be removed.
+        self._awaited: list[int] = []
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Remove some of those whose end matters to others; then all the rest at once."""
+        """Remove some jobs whose end affects others; then all the rest at once."""
         yard = self._yard
         queue = self._queue
-        hold_tidings(yard)
+        defer_lease_events(yard)
         try:
             is_through = self._remove(_ALL if self._is_small() else most, now_ms)
             if is_through and queue.jobs_count() * REMOVAL_UNITS <= yard.tasks.units_per_turn:
@@ -67,21 +69,21 @@ class Obliteration(Task):
             elif is_through:
                 condemn(yard, queue)
         finally:
-            send_tidings(yard, now_ms)
+            send_lease_events(yard, now_ms)
         return 0 if is_through else most
 
     def _is_small(self) -> bool:
-        """Tell whether those whose end matters to others can all be removed in one turn."""
+        """Return whether one turn can remove all jobs whose end affects others."""
         queue = self._queue
         awaited = self._yard.names.dependents.count
         found = len(queue.blocked.items) + len(queue.leased.items)
         found += min(awaited, queue.jobs_count()) + awaited // _AWAITED_PER_UNIT
-        return found <= FEW
+        return found <= SORTED_AT_ONCE
 
     def _remove(self, most: i64, now_ms: i64) -> bool:
-        """Remove some whose end matters to others; True if there are no more of them.
+        """Remove some jobs whose end affects others; True if none are left.
 
-        Those that wait for others go first: nobody needs to tell them of the others' end.
+        Jobs that wait for others go first, so that they need not be notified of those ends.
         """
         queue = self._queue
         names = self._yard.names
@@ -91,31 +93,38 @@ class Obliteration(Task):
                 done += self._erase(queue.blocked.items[-1], now_ms)
             elif queue.leased.items:
                 done += self._erase(queue.leased.items[-1], now_ms)
+            elif self._awaited:
+                done += self._remove_awaited(most - done, now_ms)
             elif self._part < names.dependents.parts_count():
                 if self._part == 0:
                     self._awaited_count = names.awaited_count
-                done += self._remove_awaited(names.dependents.keys_in(self._part), now_ms)
+                done += self._find_awaited(names.dependents.keys_in(self._part))
                 self._part += 1
             elif names.awaited_count == self._awaited_count:
                 return True
             else:
-                done += self._remove_later(names, now_ms)
+                done += self._find_later(names)
         return False
 
-    def _remove_later(self, names: Names, now_ms: i64) -> i64:
-        """Remove those that others began to wait for while the parts were looked at."""
+    def _find_later(self, names: Names) -> i64:
+        """Note jobs that others began to wait for while the parts were looked at."""
         late = names.awaited_count - self._awaited_count
         if late > len(names.lately_awaited):
             self._part = 0
             return 1
         self._awaited_count = names.awaited_count
-        return self._remove_awaited(list(names.lately_awaited)[-late:], now_ms)
+        return self._find_awaited(list(names.lately_awaited)[-late:])
 
-    def _remove_awaited(self, child_ids: list[int], now_ms: i64) -> i64:
-        """Remove jobs of the queue that others wait for; return the units of work."""
-        done: i64 = 1 + len(child_ids) // _AWAITED_PER_UNIT
-        for child_id in child_ids:
-            child = self._yard.jobs.get(child_id)
+    def _find_awaited(self, child_ids: list[int]) -> i64:
+        """Note jobs that others wait for; return the units of work."""
+        self._awaited = child_ids
+        return 1 + len(child_ids) // _AWAITED_PER_UNIT
+
+    def _remove_awaited(self, most: i64, now_ms: i64) -> i64:
+        """Remove some of the noted jobs, if they are of this queue; return the units of work."""
+        done: i64 = 0
+        while self._awaited and done < most:
+            child = self._yard.jobs.get(self._awaited.pop())
             if child is not None and child.queue is self._queue:
                 done += self._erase(child, now_ms)
         return done
@@ -128,12 +137,12 @@ class Obliteration(Task):
 
 
 def condemn(yard: Yard, queue: Queue) -> None:
-    """Let all jobs of a queue be gone at once; none of them runs or is waited for."""
+    """Make all jobs of a queue gone at once; none of them may run or be awaited."""
     if queue.jobs_count() == 0:
         return
     journal = yard.journal
     if journal.is_on:
-        journal.set_entry(CONDEMNED, str(int(queue.number)).encode(), b"")
+        journal.set_entry(EntryKind.CONDEMNED, str(int(queue.number)).encode(), b"")
     grave = Queue(queue.name)
     grave.gone_before = _ALL
     queue.gone_before = journal.next_id
@@ -146,16 +155,16 @@ def condemn(yard: Yard, queue: Queue) -> None:
     grave.endings = queue.endings
     queue.number = 0
     queue.segment = 0
-    roster = queue.roster
+    jobs_by_seq = queue.jobs_by_seq
     _change_lines(queue, grave)
     _count(yard, grave, -1)
     if journal.is_on:
         yard.condemned[int(grave.number)] = grave
-    yard.tasks.follow(Freeing(yard, grave, roster))
+    yard.tasks.follow(JobFreeing(yard, grave, jobs_by_seq))
 
 
 def _count(yard: Yard, grave: Queue, by: i64) -> None:
-    """Let jobs count in the totals of the yard, or count no more."""
+    """Add the jobs of a grave to the totals of the yard (`by` 1), or subtract them (-1)."""
     yard.jobs.count += by * grave.jobs_count()
     yard.ready_count += by * (len(grave.ready.items) + grave.held_count)
     yard.urgent_count += by * grave.urgent_count
@@ -168,10 +177,10 @@ def _count(yard: Yard, grave: Queue, by: i64) -> None:
 def _change_lines(queue: Queue, grave: Queue) -> None:
     grave.ready, queue.ready = queue.ready, Heap()
     grave.delayed, queue.delayed = queue.delayed, Heap()
-    grave.dead, queue.dead = queue.dead, Line()
-    grave.done, queue.done = queue.done, Line()
-    grave.leased, queue.leased = queue.leased, Bag()
-    grave.blocked, queue.blocked = queue.blocked, Bag()
+    grave.dead, queue.dead = queue.dead, AppendList()
+    grave.done, queue.done = queue.done, AppendList()
+    grave.leased, queue.leased = queue.leased, ItemSet()
+    grave.blocked, queue.blocked = queue.blocked, ItemSet()
     grave.keys, queue.keys = queue.keys, None
     grave.chosen, queue.chosen = queue.chosen, None
     grave.perishable_count, queue.perishable_count = queue.perishable_count, 0
@@ -179,7 +188,7 @@ def _change_lines(queue: Queue, grave: Queue) -> None:
     grave.ahead_count, queue.ahead_count = queue.ahead_count, 0
     grave.held_count, queue.held_count = queue.held_count, 0
     queue.finished_count += grave.jobs_count()
-    queue.roster = None
+    queue.jobs_by_seq = None
     rules = queue.rules
     if rules is not None:
         grave.rules = rules
@@ -187,7 +196,7 @@ def _change_lines(queue: Queue, grave: Queue) -> None:
 
 
 def _rules_without_jobs(rules: Rules) -> Rules:
-    """Return what stays of the rules of a queue when its jobs go: all that was set."""
+    """Return the rules that a queue keeps when its jobs go: everything that was set."""
     left = Rules()
     left.settings = rules.settings
     left.bucket = rules.bucket
@@ -203,15 +212,15 @@ def _rules_without_jobs(rules: Rules) -> Rules:
 
 
 @final
-class Freeing(Task):
-    """Removes what is left of jobs that are gone for everybody else."""
+class JobFreeing(Task):
+    """Frees the remains of jobs that no client can see any longer."""
 
-    def __init__(self, yard: Yard, grave: Queue, roster: Roster | None) -> None:
+    def __init__(self, yard: Yard, grave: Queue, jobs_by_seq: JobsBySeq | None) -> None:
         super().__init__()
         self._yard = yard
         self._grave = grave
-        # Nobody looks there for a job any more.
-        self._roster = roster
+        # No longer used to look up jobs.
+        self._jobs_by_seq = jobs_by_seq
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Free some."""
@@ -228,35 +237,35 @@ class Freeing(Task):
         return done
 
     def _unload(self, most: i64) -> i64:
-        """Free some of the roster, until nothing is left of it."""
+        """Free some of the jobs by seq, until nothing is left of them."""
         done: i64 = 0
-        while self._roster is not None and done < most:
-            count = self._roster.unload()
+        while self._jobs_by_seq is not None and done < most:
+            count = self._jobs_by_seq.unload()
             if count == 0:
-                self._roster = None
+                self._jobs_by_seq = None
             done += count // _UNLOADED_PER_UNIT
         return done
 
     def _free(self, job: Job, now_ms: i64) -> None:
-        """Remove a job that counts nowhere any more."""
+        """Remove a job that is no longer in the totals."""
         yard = self._yard
         _count(yard, self._grave, 1)
         erase(yard, job, now_ms)
         _count(yard, self._grave, -1)
 
     def _end(self) -> None:
-        """Let the number of the queue go too."""
+        """Release the number of the queue too."""
         number = int(self._grave.number)
         yard = self._yard
         if yard.condemned.pop(number, None) is None:
             return
         yard.journal.retire_queue(self._grave)
         if yard.journal.is_on:
-            yard.journal.drop_entry(CONDEMNED, str(number).encode())
+            yard.journal.drop_entry(EntryKind.CONDEMNED, str(number).encode())
 
 
 def _last_job(grave: Queue) -> Job | None:
-    """Return a job of those left; from the end of its line, where its leaving moves no other."""
+    """Return a remaining job, from the end of its list, where its removal moves no other."""
     item: Item | None = None
     if grave.ready.items:
         item = grave.ready.items[len(grave.ready.items) - 1]
@@ -280,14 +289,14 @@ def _held_job(grave: Queue) -> Item | None:
     if rules.ring:
         items = rules.ring[len(rules.ring) - 1].ready.items
         return items[len(items) - 1]
-    shelves = rules.shelves
-    assert shelves is not None
-    for heap in (shelves.staged, shelves.promoted, shelves.stack):
+    ready_lists = rules.ready_lists
+    assert ready_lists is not None
+    for heap in (ready_lists.staged, ready_lists.promoted, ready_lists.lifo):
         if heap.items:
             return heap.items[len(heap.items) - 1]
-    for lane in shelves.lanes.values():
-        if lane.waiting.items:
-            return lane.waiting.items[len(lane.waiting.items) - 1]
+    for ordering in ready_lists.orderings.values():
+        if ordering.waiting.items:
+            return ordering.waiting.items[len(ordering.waiting.items) - 1]
     return None
 
 
@@ -295,13 +304,13 @@ def _held_job(grave: Queue) -> Item | None:
 
 
 def forget_condemned(yard: Yard) -> list[Job]:
-    """Let jobs be gone whose queue was emptied at once before they were freed; return them.
+    """Make jobs gone that were obliterated but not freed before the restart; return them.
 
-    Called before they stand in any index.
+    Called before they are in any index.
     """
     numbers: set[int] = set()
     for entry in yard.journal.entries.values():
-        if entry.kind == CONDEMNED and not entry.is_gone:
+        if entry.kind == EntryKind.CONDEMNED and not entry.is_gone:
             numbers.add(int(entry.key))
     if not numbers:
         return []
@@ -312,12 +321,12 @@ def forget_condemned(yard: Yard) -> list[Job]:
 
 
 def free_condemned(yard: Yard, jobs: list[Job], now_ms: i64) -> None:
-    """Append that each of them is gone: nothing is left to be done."""
+    """Append a record that each of them is gone, and drop the entries: nothing is left to do."""
     journal = yard.journal
     for job in jobs:
-        journal.append_gone(job, REMOVED, now_ms)
+        journal.append_gone(job, Cause.REMOVED, now_ms)
     for job in jobs:
         journal.history.tell_until(job.queue.number, journal.next_record())
     for entry in journal.entries.values():
-        if entry.kind == CONDEMNED:
-            journal.drop_entry(CONDEMNED, entry.key)
+        if entry.kind == EntryKind.CONDEMNED:
+            journal.drop_entry(EntryKind.CONDEMNED, entry.key)

@@ -1,43 +1,44 @@
-"""The verbs by which jobs enter a queue: one, or many of which all enter or none.
+"""The steps by which jobs enter a queue: room, eviction, the record, and the place in the queue.
 
-A session describes what it wants as a `Wish`; here is decided whether the job may enter, or which
-job already stands for it.
+A session describes the job that it wants as a `NewJob`; `put_transaction.py` runs these steps and
+deduplicates. Every refusal comes before the first record, so a refused put changes nothing.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, u8
 
-from jobyard.engine.jobs.listing import is_long, roster_of
+from jobyard.engine.jobs.listing import is_long, jobs_by_seq_of
 from jobyard.engine.jobs.low_watermarks import floors_room, remember_floors
 from jobyard.engine.jobs.take import let_go, offer
-from jobyard.engine.state.bus import DUPLICATED, Event
+from jobyard.engine.state.bus import Event, EventName
 from jobyard.engine.state.yard import POLICIES_MAX, Yard
 from jobyard.errors import NameTaken, StorageFull, YardFull
 from jobyard.journal.format.record import ENTRY_SIZE, GONE_SIZE, LONG_BODY_SIZE, PUT_SIZE
 from jobyard.journal.journal import Journal
 from jobyard.journal.space.live_bytes import queue_bytes
-from jobyard.model.ahead import Ahead
-from jobyard.model.details import Extra, is_put_blocked, size_of
-from jobyard.model.entry import POLICY
+from jobyard.model.ahead import EncodedAhead
+from jobyard.model.details import JobDetails, is_put_blocked
+from jobyard.model.details_codec import size_of
+from jobyard.model.entry import EntryKind
 from jobyard.model.family import IDS_PER_QUEUE, READY_LISTS, traits
-from jobyard.model.index.jobs_by_seq import Roster, weight_of
+from jobyard.model.index.jobs_by_seq import JobsBySeq, weight_of
 from jobyard.model.job import BLOCKED, DELAYED, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.policy import LIFO, PLAIN, Policy
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.topic.config import BARRED, DISCARD_REJECT, TopicConfig
 from jobyard.model.topic.log import TopicFull, WriteTooLarge
 
-# Jobs that are looked at together where the oldest have to make way.
+# Jobs that are looked at together in the search for the oldest to evict.
 _OLDEST: Final = 64
 
 
 @final
 @mypyc_attr(free_list_len=1)
-class Wish:
-    """What a client asked for beyond queue, body and place in line."""
+class NewJob:
+    """A job as a client requested it, before it enters a queue."""
 
     def __init__(self, family: u8, codec: u8, body: bytes) -> None:
         self.family: u8 = family
@@ -47,10 +48,10 @@ class Wish:
         self.delay_ms: i64 = 0
         self.own_ms: i64 = 0
         self.policy: Policy = PLAIN
-        self.extra: Extra | None = None
+        self.details: JobDetails | None = None
 
 
-def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
+def put(  # noqa: PLR0913, PLR0917  the fields of a put
     yard: Yard,
     queue: Queue,
     family: u8,
@@ -61,7 +62,7 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
     body: bytes,
     now_ms: i64,
 ) -> Job:
-    """Add a plain job, and hand it to the first who waits there; YardFull changes nothing."""
+    """Add a plain job and offer it to the first waiting client; YardFull changes nothing."""
     journal = yard.journal
     size: i64 = len(body)
     if queue.config is not None:
@@ -80,69 +81,71 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put are the protocol's
     return job
 
 
-def room_for(queue: Queue, wish: Wish) -> i64:
-    """Return the most bytes of the journal that the job of a wish takes."""
-    size = job_room(wish)
+def room_for(queue: Queue, new_job: NewJob) -> i64:
+    """Return the most journal bytes that a new job takes."""
+    size = job_room(new_job)
     return size + queue_room(queue, size)
 
 
-def job_room(wish: Wish) -> i64:
-    """Return the most bytes of the journal that the job of a wish takes in any queue."""
-    return base_room(wish) + policy_room(wish.policy)
+def job_room(new_job: NewJob) -> i64:
+    """Return the most journal bytes that a new job takes, whatever its queue."""
+    return base_room(new_job) + policy_room(new_job.policy)
 
 
-def base_room(wish: Wish) -> i64:
-    """Return the same without what tells of its policy."""
-    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(wish.body)
-    extra = wish.extra
-    if extra is None:
+def base_room(new_job: NewJob) -> i64:
+    """Return the same without the entry of its policy."""
+    size: i64 = PUT_SIZE + LONG_BODY_SIZE + len(new_job.body)
+    details = new_job.details
+    if details is None:
         return size
-    return size + (len(extra.ahead) if extra.ahead else size_of(extra))
+    return size + (len(details.ahead) if details.ahead else size_of(details))
 
 
 def policy_room(policy: Policy) -> i64:
-    """Return the most bytes of the journal that the first job of a policy takes for that."""
+    """Return the most journal bytes that a policy takes with its first job."""
     if policy.number != 0 or policy is PLAIN:
         return 0
     return ENTRY_SIZE + 16 + len(policy.text)
 
 
 def queue_room(queue: Queue, size: i64) -> i64:
-    """Return the most bytes that follow from a job of so many being in this queue."""
+    """Return the most journal bytes that this queue adds to a job of `size` bytes."""
     if queue.config is not None:
         return _onward_room(queue, size) + _name_room(queue)
     return _name_room(queue)
 
 
 def is_told_again(queue: Queue) -> bool:
-    """Tell whether other jobs than the first of a queue take more room than they do in any."""
+    """Return whether later jobs of a queue, too, may need room beyond their own records."""
     return queue.config is not None or queue.is_counted
 
 
-def room_for_all(queue: Queue, wishes: list[Wish], size: i64) -> i64:
-    """Return the most bytes that the jobs of some wishes take, which have `size` in any queue."""
-    count: i64 = len(wishes)
+def room_for_all(queue: Queue, new_jobs: list[NewJob], size: i64) -> i64:
+    """Return the most journal bytes that new jobs take, which have `size` whatever the queue."""
+    count: i64 = len(new_jobs)
     room = size + count * _name_room(queue)
-    stock = queue.stock
-    if queue.config is None or stock is None or stock.onward is None:
+    topic_state = queue.topic_state
+    if queue.config is None or topic_state is None or topic_state.onward is None:
         return room
-    onward = stock.onward
+    onward = topic_state.onward
     at_once = onward.at_once(count)
     if at_once < count:
         room += onward.room(count, size)
-    for wish in wishes[:at_once]:
-        room += onward.room(1, job_room(wish))
+    for new_job in new_jobs[:at_once]:
+        room += onward.room(1, job_room(new_job))
     return room
 
 
 def _onward_room(queue: Queue, size: i64) -> i64:
-    """Return the most bytes of the journal that copies of a job take, where routers lead away."""
-    stock = queue.stock
-    return 0 if stock is None or stock.onward is None else stock.onward.room(1, size)
+    """Return the most journal bytes that the copies of a job by routers take."""
+    topic_state = queue.topic_state
+    return (
+        0 if topic_state is None or topic_state.onward is None else topic_state.onward.room(1, size)
+    )
 
 
 def make_room(yard: Yard, size: i64, now_ms: i64) -> None:
-    """See that `size` bytes of jobs can be taken in, all in one batch; YardFull if not."""
+    """Ensure that `size` bytes of jobs can enter in one batch; YardFull if not."""
     if not yard.bodies.admits(size):
         raise YardFull
     if yard.journal.is_on and not yard.journal.admit(size, now_ms):
@@ -150,7 +153,7 @@ def make_room(yard: Yard, size: i64, now_ms: i64) -> None:
 
 
 def make_room_in_parts(yard: Yard, size: i64, now_ms: i64) -> None:
-    """See that `size` bytes of jobs can be taken in, in several batches; YardFull if not."""
+    """Ensure that `size` bytes of jobs can enter in several batches; YardFull if not."""
     if not yard.bodies.admits(size):
         raise YardFull
     if yard.journal.is_on and not yard.journal.admit_parts(size, now_ms):
@@ -167,13 +170,13 @@ def make_way(
     *,
     may_exceed: bool = False,
 ) -> None:
-    """Let the oldest jobs go where a queue may not hold so many more.
+    """Evict the oldest jobs if a queue may not hold `count` more.
 
-    TopicFull changes nothing, nor does NameTaken, for a queue whose name is that of a log. Where
-    more are put than a queue may ever hold, and `may_exceed`, `shed` lets the first of them go.
+    TopicFull changes nothing; neither does NameTaken, for a queue that has the name of a log. With
+    `may_exceed`, more may be put than a queue may ever hold, and `shed` evicts the first of them.
 
-    `size` is that of bodies and metas, `room` what they need of the journal: made here too, so that
-    who goes and who comes stand in one batch.
+    `size` is the size of bodies and metas, `room` what they need in the journal: reserved here too,
+    so that evicted and new jobs are in one batch.
     """
     config = queue.config
     assert config is not None
@@ -186,15 +189,15 @@ def make_way(
     if victims:
         make_room(yard, room + _eviction_room(queue, victims), now_ms)
         evict(yard, queue, victims, now_ms)
-    stock = queue.stock
-    if config.ttl_ms > 0 and stock is not None and stock.alarm is not None:
-        yard.arm(stock.alarm, now_ms + ttl_of(config))
+    topic_state = queue.topic_state
+    if config.ttl_ms > 0 and topic_state is not None and topic_state.alarm is not None:
+        yard.arm(topic_state.alarm, now_ms + ttl_of(config))
 
 
 def shed(yard: Yard, queue: Queue, count: i64, size: i64, now_ms: i64) -> None:
-    """Let the oldest jobs go of a write that was larger than its queue may ever be.
+    """Evict the oldest jobs of a write that was larger than its queue may ever be.
 
-    `make_way` has made room for the records.
+    `make_way` has reserved room for the records.
     """
     config = queue.config
     if config is None or not config.is_exceeded_by(count, size):
@@ -205,24 +208,24 @@ def shed(yard: Yard, queue: Queue, count: i64, size: i64, now_ms: i64) -> None:
 
 
 def ttl_of(config: TopicConfig) -> i64:
-    """Return how long jobs live; what is longer than any timer is as good as for ever."""
+    """Return how long jobs live, limited to what a timer can hold."""
     return min(config.ttl_ms, NEVER_MS // 2)
 
 
-def make_way_for(yard: Yard, queue: Queue, wishes: list[Wish], now_ms: i64) -> None:
-    """Let the oldest jobs go for many more of one queue, if it is a topic."""
-    if queue.config is None or not wishes:
+def make_way_for(yard: Yard, queue: Queue, new_jobs: list[NewJob], now_ms: i64) -> None:
+    """Evict the oldest jobs of a queue for many new ones, if it is a topic."""
+    if queue.config is None or not new_jobs:
         return
     size: i64 = 0
     room: i64 = 0
-    for wish in wishes:
-        size += len(wish.body)
-        room += room_for(queue, wish)
-    make_way(yard, queue, len(wishes), size, room, now_ms)
+    for new_job in new_jobs:
+        size += len(new_job.body)
+        room += room_for(queue, new_job)
+    make_way(yard, queue, len(new_jobs), size, room, now_ms)
 
 
 def check_way(queue: Queue, count: i64, size: i64) -> None:
-    """Refuse so many jobs of so many bytes that a queue may not hold, as `make_way` would."""
+    """Refuse `count` jobs of `size` bytes if a queue may not hold them, as `make_way` would."""
     config = queue.config
     assert config is not None
     if config is BARRED:
@@ -235,26 +238,26 @@ def check_way(queue: Queue, count: i64, size: i64) -> None:
 def _victims(
     yard: Yard, queue: Queue, config: TopicConfig, count: i64, size: i64, *, may_exceed: bool
 ) -> list[Job]:
-    """Return the jobs that must go for others: never one that runs, or that others wait for."""
+    """Return the jobs to evict: never one that runs, or that others wait for."""
     too_many, too_long = _excess(queue, config, count, size)
     if too_many <= 0 and too_long <= 0:
         return []
     _refuse_excess(config, count, size, may_exceed=may_exceed)
-    roster = queue.roster
-    assert roster is not None
-    return _oldest(yard, roster, too_many, too_long)
+    jobs_by_seq = queue.jobs_by_seq
+    assert jobs_by_seq is not None
+    return _oldest(yard, jobs_by_seq, too_many, too_long)
 
 
 def _excess(queue: Queue, config: TopicConfig, count: i64, size: i64) -> tuple[i64, i64]:
-    """Return how many jobs and bytes there would be too many."""
-    roster = queue.roster
-    assert roster is not None
+    """Return by how many jobs and bytes the caps would be exceeded."""
+    jobs_by_seq = queue.jobs_by_seq
+    assert jobs_by_seq is not None
     too_many: i64 = 0
     too_long: i64 = 0
     if config.cap_records > 0:
         too_many = queue.jobs_count() - queue.done.live_count + count - config.cap_records
     if config.cap_bytes > 0:
-        too_long = roster.bytes + size - config.cap_bytes
+        too_long = jobs_by_seq.bytes + size - config.cap_bytes
     return too_many, too_long
 
 
@@ -266,12 +269,12 @@ def _refuse_excess(config: TopicConfig, count: i64, size: i64, *, may_exceed: bo
         raise TopicFull
 
 
-def _oldest(yard: Yard, roster: Roster, too_many: i64, too_long: i64) -> list[Job]:
+def _oldest(yard: Yard, jobs_by_seq: JobsBySeq, too_many: i64, too_long: i64) -> list[Job]:
     victims: list[Job] = []
-    first = roster.oldest()
+    first = jobs_by_seq.oldest()
     seq: i64 = 0 if first is None else first.key - 1
     while True:
-        jobs = roster.after(seq, _OLDEST)
+        jobs = jobs_by_seq.after(seq, _OLDEST)
         if not jobs:
             return victims
         for job in jobs:
@@ -288,61 +291,66 @@ def _oldest(yard: Yard, roster: Roster, too_many: i64, too_long: i64) -> list[Jo
 def _eviction_room(queue: Queue, victims: list[Job]) -> i64:
     size: i64 = floors_room(queue)
     for job in victims:
-        extra = job.extra
-        bases = 0 if extra is None or extra.old_bases is None else len(extra.old_bases)
+        details = job.details
+        bases = 0 if details is None or details.old_bases is None else len(details.old_bases)
         size += GONE_SIZE * (1 + bases)
     return size
 
 
 def evict(yard: Yard, queue: Queue, victims: list[Job], now_ms: i64) -> None:
-    """Let jobs go for which a queue has no room; room was made for the records."""
+    """Remove jobs for which a queue has no room; room for the records was reserved."""
     for job in victims:
         let_go(yard, job, now_ms)
-    stock = queue.stock
-    assert stock is not None
-    stock.cap_floor = max(stock.cap_floor, victims[-1].key + 1)
+    topic_state = queue.topic_state
+    assert topic_state is not None
+    topic_state.cap_floor = max(topic_state.cap_floor, victims[-1].key + 1)
     remember_floors(yard, queue)
 
 
-def enter(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> Job:
-    """Add the job of a wish; room was made, and no key or name stands against it.
+def enter(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> Job:
+    """Add a new job; room was reserved, and no other job has its key or name.
 
-    Who waits is not served yet: the records of several jobs may have to lie in one batch.
+    Clients that wait are not served yet: the records of several jobs may have to be in one batch.
     """
-    job = make_job(queue, wish)
-    enter_made(yard, job, wish.body, now_ms)
+    job = make_job(queue, new_job)
+    enter_made(yard, job, new_job.body, now_ms)
     return job
 
 
-def make_job(queue: Queue, wish: Wish) -> Job:
-    """Make the job of a wish, which has no number, time or place before it enters."""
-    body = wish.body
+def make_job(queue: Queue, new_job: NewJob) -> Job:
+    """Build a job, which gets its id, time and place when it enters."""
+    body = new_job.body
     job = Job(
         0,
         queue,
         0,
         0,
-        wish.rank,
+        new_job.rank,
         0,
-        wish.delay_ms,
-        wish.own_ms,
-        wish.policy,
+        new_job.delay_ms,
+        new_job.own_ms,
+        new_job.policy,
         body,
         len(body),
-        wish.family,
-        wish.codec,
+        new_job.family,
+        new_job.codec,
     )
-    job.extra = wish.extra
+    job.details = new_job.details
     return job
 
 
 def enter_made(
-    yard: Yard, job: Job, body: bytes, now_ms: i64, ahead: Ahead | None = None, first_id: i64 = 0
+    yard: Yard,
+    job: Job,
+    body: bytes,
+    now_ms: i64,
+    ahead: EncodedAhead | None = None,
+    first_id: i64 = 0,
 ) -> None:
-    """Add a job that was made; as `enter`.
+    """Add a job that was built before, like `enter`.
 
-    One of several that wait for each other, of which the first has an id that is told, gets its
-    name and its ties from whoever lets them enter. What is written of it may have been made ready.
+    `first_id` is set for jobs of a flow: the caller sets their names and links. `ahead` holds their
+    records if these were encoded before.
     """
     journal = yard.journal
     queue = job.queue
@@ -372,25 +380,25 @@ def enter_made(
             journal.append_put_ahead(job, ahead, first_id)
     yard.bodies.keep(job)
     yard.apply_put(job, state, is_known=first_id != 0)
-    if job.id & 511 == 0 and queue.roster is None and is_long(queue):
-        roster_of(queue)
+    if job.id & 511 == 0 and queue.jobs_by_seq is None and is_long(queue):
+        jobs_by_seq_of(queue)
     _tell_entered(yard, queue, job, now_ms)
 
 
 def _tell_entered(yard: Yard, queue: Queue, job: Job, now_ms: i64) -> None:
-    """Count a job that has entered, and tell those who look."""
+    """Count a job that has entered, publish its event, and copy it to routers."""
     queue.total_count += 1
     yard.counters.at(i64(job.family), i64(job.family)).put += 1
     if yard.bus.is_on:
         yard.bus.tell_pushed(queue, job, now_ms)
     if queue.config is not None:
-        stock = queue.stock
-        if stock is not None and stock.onward is not None:
-            stock.onward.copy(now_ms)
+        topic_state = queue.topic_state
+        if topic_state is not None and topic_state.onward is not None:
+            topic_state.onward.copy(now_ms)
 
 
 def free_seqs(queue: Queue, count: i64) -> i64:
-    """Return the first of so many next seqs in a row of which none is an id that was chosen."""
+    """Return the first of the next `count` consecutive seqs that are not ids chosen by clients."""
     first = queue.next_seq
     chosen = queue.chosen
     if chosen is None:
@@ -404,47 +412,47 @@ def free_seqs(queue: Queue, count: i64) -> i64:
 
 
 def _first_state(job: Job) -> i64:
-    """Return the state of a new job, which stands on its shelf if it is ready."""
-    extra = job.extra
-    if extra is not None and is_put_blocked(extra):
+    """Return the state of a new job; set its ready list if it is ready."""
+    details = job.details
+    if details is not None and is_put_blocked(details):
         return BLOCKED
     if job.delay_ms > 0:
         return DELAYED
     if traits(job.family) & READY_LISTS:
-        job.shelf = u8(first_shelf(job.rank, job.policy))
+        job.ready_list = u8(first_list(job.rank, job.policy))
     return READY
 
 
-def first_shelf(rank: i64, policy: Policy) -> i64:
-    """Return where a job of glide-mq stands that is ready at once."""
+def first_list(rank: i64, policy: Policy) -> i64:
+    """Return the ready list of a glide-mq job that is ready at once."""
     if rank > 0:
-        return STAGED
-    return STACK if policy.flags & LIFO else STREAM
+        return ReadyList.STAGED
+    return ReadyList.LIFO if policy.flags & LIFO else ReadyList.STREAM
 
 
 def _tell_seqs(journal: Journal, queue: Queue, seq: i64) -> None:
-    """See that a seq that is counted is not given twice, whatever is let go of or lost."""
-    # Every segment with jobs of such a queue tells how far its seqs had come, even when the last
-    # job that had one was let go with its segment.
+    """Ensure that no seq is given twice, whatever is deleted or lost."""
+    # Every segment with jobs of such a queue records the next seq, even when the newest job was
+    # deleted with its segment.
     is_due = i64(queue.segment) != journal.hot.number
     if journal.is_answered_early() and not queue.is_synced:
-        # What is answered may be lost: seqs are reserved ahead, and the rest is left out then.
+        # Answered jobs may be lost: seqs are reserved ahead, and unused ones are skipped then.
         if journal.durable >= queue.limit_batch:
-            queue.limit_before = queue.seq_limit
+            queue.durable_limit = queue.seq_limit
         if seq + SEQ_BLOCK // 2 > queue.seq_limit:
             queue.seq_limit = seq + SEQ_BLOCK
             is_due = True
         if is_due:
             journal.append_name(queue, queue.name.encode())
             queue.limit_batch = journal.open_number
-        if seq >= queue.limit_before:
+        if seq >= queue.durable_limit:
             journal.sync_wanted = max(journal.sync_wanted, queue.limit_batch)
     elif is_due:
         journal.append_name(queue, queue.name.encode())
 
 
 def give_back_seqs(yard: Yard) -> None:
-    """Reserve no more seqs than were given: the server stops in good order."""
+    """Cancel the reservation of unused seqs: the server shuts down cleanly."""
     journal = yard.journal
     for queue in yard.queues.values():
         if queue.seq_limit > queue.next_seq and queue.number != 0:
@@ -458,7 +466,7 @@ def give_back_seqs(yard: Yard) -> None:
 
 
 def _name_room(queue: Queue) -> i64:
-    # A name is at most four bytes a character.
+    # A name takes at most four bytes per character.
     if queue.number != 0 and not is_told_again(queue):
         return 0
     return 4 * queue_bytes(queue)
@@ -468,7 +476,7 @@ def _name_room(queue: Queue) -> i64:
 
 
 def intern(yard: Yard, policy: Policy) -> Policy:
-    """Return the one policy of the yard that wishes the same."""
+    """Return the policy of the yard with the same content."""
     text = policy.encode()
     known = yard.policies.get(text)
     if known is not None:
@@ -476,17 +484,17 @@ def intern(yard: Yard, policy: Policy) -> Policy:
     policy.text = text
     if len(yard.policies) >= yard.policies_max:
         _forget_unused(yard)
-        # Those in use stay; to look through them again pays only once there are twice as many.
+        # Those in use stay; another search pays only once there are twice as many.
         yard.policies_max = max(POLICIES_MAX, 2 * len(yard.policies))
     yard.policies[text] = policy
     return policy
 
 
 def _remember(yard: Yard, policy: Policy) -> None:
-    """Give a policy its number, and write it down ahead of the first job that has it."""
+    """Give a policy its number, and write it before the first job that has it."""
     number = yard.next_policy
     if yard.journal.is_on:
-        yard.journal.set_entry(POLICY, policy_key(number), policy.text)
+        yard.journal.set_entry(EntryKind.POLICY, policy_key(number), policy.text)
     policy.number = number
     yard.next_policy = number + 1
 
@@ -501,14 +509,14 @@ def _forget_unused(yard: Yard) -> None:
     for text, policy in list(yard.policies.items()):
         if policy.jobs_count == 0:
             del yard.policies[text]
-            # Who is about to put a job with it must write it down again.
+            # A put that is about to use it must write it again.
             number, policy.number = policy.number, 0
-            entry = journal.entries.get((POLICY, policy_key(number)))
+            entry = journal.entries.get((EntryKind.POLICY, policy_key(number)))
             if entry is not None:
                 journal.forget_entry(entry)
 
 
 def tell_duplicate(yard: Yard, owner: Job, now_ms: i64) -> None:
-    """Tell that a put found its job already there."""
+    """Publish the event that a put found an existing job."""
     if yard.bus.is_on:
-        yard.bus.tell(Event(DUPLICATED, owner.queue, owner, now_ms))
+        yard.bus.tell(Event(EventName.DUPLICATED, owner.queue, owner, now_ms))

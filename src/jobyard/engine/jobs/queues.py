@@ -1,4 +1,4 @@
-"""The verbs for queues: they come with their first user or job and go with their last."""
+"""The verbs for queues, which exist from their first user or job to their last."""
 
 from mypy_extensions import i64
 
@@ -6,19 +6,19 @@ from jobyard.engine.jobs.take import offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.names import rules_of
 from jobyard.engine.state.yard import Yard
-from jobyard.model.entry import COUNTED, GROUP, SETTINGS
+from jobyard.model.entry import EntryKind
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DEFAULTS, Bucket, Group, Rules, Settings
-from jobyard.model.topic.config import BARRED, EVENTS
+from jobyard.model.topic.config import BARRED, EVENTS_TOPIC
 
 
 def open_queue(yard: Yard, name: str) -> Queue:
-    """Return the queue of that name, making it if need be; that of a log takes no jobs."""
+    """Return the queue of that name; create it if needed. One with the name of a log is barred."""
     queue = yard.queues.get(name)
     if queue is None:
         queue = Queue(name)
         yard.queues[name] = queue
-        if name in yard.logs or (name == EVENTS and yard.journal.history.is_on):
+        if name in yard.logs or (name == EVENTS_TOPIC and yard.journal.history.is_on):
             queue.config = BARRED
     return queue
 
@@ -29,7 +29,7 @@ def hold_user(queue: Queue) -> None:
 
 
 def drop_user(yard: Yard, queue: Queue) -> None:
-    """Count one such connection less."""
+    """Uncount a connection that puts here."""
     queue.users_count -= 1
     drop_if_idle(yard, queue)
 
@@ -40,15 +40,15 @@ def hold_watch(queue: Queue) -> None:
 
 
 def drop_watch(yard: Yard, queue: Queue) -> None:
-    """Count one such connection less."""
+    """Uncount a connection that takes from here."""
     queue.watchers_count -= 1
     drop_if_idle(yard, queue)
 
 
 def drop_if_idle(yard: Yard, queue: Queue) -> None:
-    """Let a queue go that nobody refers to and that holds nothing; its counters go with it."""
+    """Drop a queue that is empty and not referred to, with its counters."""
     if queue.frees_before > 0:
-        # It has no place among the others.
+        # A grave (`obliterate.py`) has no name in the yard.
         return
     if (
         queue.users_count > 0
@@ -58,7 +58,7 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
         or (queue.config is not None and queue.config is not BARRED)
         or queue.jobs_count() > 0
         or (queue.rules is not None and is_ruled(queue.rules))
-        or queue.audience is not None
+        or queue.subscriptions is not None
     ):
         return
     yard.disarm(queue)
@@ -69,52 +69,52 @@ def drop_if_idle(yard: Yard, queue: Queue) -> None:
 
 
 def keep_counting(yard: Yard, queue: Queue) -> None:
-    """Let the seqs of a queue go on when it is empty; the caller has made the room."""
+    """Keep the seqs of a queue rising even if it is empty; the caller has reserved the room."""
     if yard.journal.is_on:
-        yard.journal.set_entry(COUNTED, queue.name.encode(), b"")
+        yard.journal.set_entry(EntryKind.COUNTED, queue.name.encode(), b"")
     queue.is_counted = True
 
 
 def stop_counting(yard: Yard, queue: Queue) -> None:
-    """Let seqs begin anew once the queue is empty."""
+    """Restart the seqs of a queue once it is empty."""
     if queue.is_counted:
         queue.is_counted = False
         if yard.journal.is_on:
-            yard.journal.drop_entry(COUNTED, queue.name.encode())
+            yard.journal.drop_entry(EntryKind.COUNTED, queue.name.encode())
         drop_if_idle(yard, queue)
 
 
 def is_ruled(rules: Rules) -> bool:
-    """Tell whether anything is set that must outlast the last job of a queue."""
+    """Return whether anything is set that must outlast the last job of a queue."""
     return len(rules.groups) > 0 or rules.settings.encode() != DEFAULTS.encode()
 
 
 def settings_of(queue: Queue) -> Settings:
-    """Return what is set for a queue, to look at only."""
+    """Return the settings of a queue, for reading only."""
     rules = queue.rules
     return DEFAULTS if rules is None else rules.settings
 
 
 def set_settings(yard: Yard, queue: Queue, settings: Settings, now_ms: i64) -> None:
-    """Replace what is set for a queue, and serve those whom the old held up."""
+    """Replace the settings of a queue, and serve clients that the old ones held up."""
     rules = rules_of(queue)
     was_paused = rules.settings.is_paused
     if yard.journal.is_on:
         key = queue.name.encode()
         if settings.encode() != DEFAULTS.encode():
-            yard.journal.set_entry(SETTINGS, key, settings.encode())
+            yard.journal.set_entry(EntryKind.SETTINGS, key, settings.encode())
         else:
-            yard.journal.drop_entry(SETTINGS, key)
+            yard.journal.drop_entry(EntryKind.SETTINGS, key)
     apply_settings(queue, settings, now_ms, is_new=True)
     if was_paused != settings.is_paused and yard.bus.is_on:
-        kind = bus.PAUSED if settings.is_paused else bus.RESUMED
+        kind = bus.EventName.PAUSED if settings.is_paused else bus.EventName.RESUMED
         yard.bus.tell(bus.Event(kind, queue, None, now_ms))
     _let_go_on(yard, queue, now_ms)
     drop_if_idle(yard, queue)
 
 
 def apply_settings(queue: Queue, settings: Settings, now_ms: i64, *, is_new: bool) -> None:
-    """Make settings count; a limit of the rate begins full when it is new, else empty."""
+    """Apply settings; a rate limit starts with a full bucket if it is new, else an empty one."""
     rules = rules_of(queue)
     old = rules.settings
     rules.settings = settings
@@ -133,7 +133,7 @@ def apply_settings(queue: Queue, settings: Settings, now_ms: i64, *, is_new: boo
 
 
 def copy_settings(queue: Queue) -> Settings:
-    """Return what is set for a queue, to be changed and set."""
+    """Return a copy of the settings of a queue, to be changed and set."""
     settings = Settings()
     settings.fill(settings_of(queue).encode())
     return settings
@@ -145,25 +145,25 @@ def group_key(queue: Queue, group: Group) -> bytes:
 
 
 def set_group(yard: Yard, queue: Queue, group: Group, now_ms: i64) -> None:
-    """Remember what was changed of a group, and serve those whom the old held up."""
+    """Store a changed group, and serve clients that its old settings held up."""
     if yard.journal.is_on:
         if group.is_plain():
-            yard.journal.drop_entry(GROUP, group_key(queue, group))
+            yard.journal.drop_entry(EntryKind.GROUP, group_key(queue, group))
         else:
-            yard.journal.set_entry(GROUP, group_key(queue, group), group.encode())
+            yard.journal.set_entry(EntryKind.GROUP, group_key(queue, group), group.encode())
     rules_of(queue).forget_idle(group)
     offer(yard, queue, now_ms)
 
 
 def _let_go_on(yard: Yard, queue: Queue, now_ms: i64) -> None:
-    """Serve those whom a pause or a limit may have held up."""
+    """Serve clients that a pause or a limit may have held up."""
     offer(yard, queue, now_ms)
-    if queue.audience is not None:
-        queue.audience.wake()
+    if queue.subscriptions is not None:
+        queue.subscriptions.wake()
 
 
 def pause(yard: Yard, queue: Queue, length_ms: i64, now_ms: i64) -> None:
-    """Let no job leave the queue for a time; a new pause replaces the old, zero ends it."""
+    """Pause a queue for a time; a new pause replaces the old one, zero ends it."""
     queue.pause_ms = length_ms
     queue.pause_until_ms = now_ms + length_ms
     queue.pauses_count += 1
@@ -174,7 +174,7 @@ def pause(yard: Yard, queue: Queue, length_ms: i64, now_ms: i64) -> None:
 
 
 def set_paused(yard: Yard, queue: Queue, now_ms: i64, *, is_paused: bool) -> None:
-    """Let no job leave the queue until it is resumed; to resume ends a pause for a time as well."""
+    """Pause a queue until it is resumed; resuming ends a timed pause as well."""
     if not is_paused:
         end_pause(yard, queue, now_ms)
     if settings_of(queue).is_paused != is_paused:
@@ -184,7 +184,7 @@ def set_paused(yard: Yard, queue: Queue, now_ms: i64, *, is_paused: bool) -> Non
 
 
 def end_pause(yard: Yard, queue: Queue, now_ms: i64) -> None:
-    """End a pause that was for a time, whoever paused the queue."""
+    """End a timed pause, whichever client paused the queue."""
     if queue.pause_until_ms > now_ms:
         queue.pause_ms = 0
         queue.pause_until_ms = 0

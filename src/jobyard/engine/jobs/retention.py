@@ -1,10 +1,10 @@
-"""Lets jobs at rest go when their time is over, and tries dead ones again where that was asked for.
+"""Remove ended jobs (done or dead) after their time, and retry dead ones where that is set.
 
 A queue with such jobs has one alarm among the timers, set for the first of them that is due; a
-queue without any has none, and no turn pays for it. The promise: whatever is due goes within
-GAP_MS, and one ring does no more than RING_MAX of the work. What ends is counted on the way.
+queue without any has none, and no turn pays for it. The promise: whatever is due is done within
+GAP_MS, and one ring removes or retries at most RING_MAX jobs. Also counts ended jobs by the minute.
 
-Jobs of beanstalk and of topics stand in the same dead line and stay there until somebody kicks or
+Dead jobs of beanstalk and of topics are in the same list and stay there until a client kicks or
 deletes them.
 """
 
@@ -16,53 +16,46 @@ from jobyard.engine.jobs.flows import room_to_look
 from jobyard.engine.jobs.move import revive
 from jobyard.engine.jobs.queues import drop_if_idle, settings_of
 from jobyard.engine.state import bus
-from jobyard.engine.state.timers import Alarm, Keeper
+from jobyard.engine.state.timers import Alarm, EndObserver
 from jobyard.engine.state.yard import Yard
-from jobyard.journal.format.record import (
-    BURIED,
-    FAILED,
-    FINISHED,
-    HANDED_BACK,
-    MOVE_SIZE,
-    STALLED,
-    STATE_SIZE,
-)
-from jobyard.model.details import Outcome, size_of
+from jobyard.journal.format.record import MOVE_SIZE, STATE_SIZE, Cause
+from jobyard.model.details import Outcome
+from jobyard.model.details_codec import size_of
 from jobyard.model.family import DEAD_PERISH, counts_attempts, traits
-from jobyard.model.index.minute_counter import Meters
+from jobyard.model.index.minute_counter import MinuteCounters
 from jobyard.model.job import DEAD, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, Settings
 
-# Results are looked at soon or never.
+# Results are read soon or never.
 DONE_AGE_MS: Final = 7 * DAY_MS
 RING_MAX: Final = 500
-# Dead jobs that one ring looks at; the next goes on behind them.
+# Dead jobs that one ring looks at; the next ring continues after them.
 LOOK_MAX: Final = 10_000
-# Between two rings of one queue passes at least this; for a long line a thousandth of its length.
+# The least time between two rings of a queue; with many dead jobs a thousandth of their number.
 GAP_MS: Final = 20
-# A disk without room for a record is asked again after this.
+# The delay before a retry if the disk has no room for its record.
 FULL_WAIT_MS: Final = 1000
-# Queues that are counted for; beyond these the one that was first is forgotten.
+# Queues with minute counters; beyond this the oldest counters are dropped.
 METERS_MAX: Final = 10_000
 _DOUBLINGS_MAX: Final = 20
 
 
 @final
-class Sweep(Alarm):
+class RetentionAlarm(Alarm):
     """The alarm of one queue."""
 
     def __init__(self, yard: Yard, queue: Queue) -> None:
         super().__init__(yard.new_number(), NEVER_MS, 0)
         self._yard = yard
         self._queue = queue
-        # How far the dead line was looked through, and when the first of those is due.
+        # How far the dead jobs were searched, and when the first of those is due.
         self.cursor: i64 = 0
         self.next_ms: i64 = NEVER_MS
 
-    def begin_anew(self) -> None:
-        """Look through the line from its begin."""
+    def begin_again(self) -> None:
+        """Search the dead jobs from the first one."""
         self.cursor = 0
         self.next_ms = NEVER_MS
 
@@ -72,24 +65,24 @@ class Sweep(Alarm):
 
 
 @final
-class Rests(Keeper):
+class Retention(EndObserver):
     """Sets the alarms of all queues."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
 
     def rested(self, job: Job) -> None:
-        """See that a job at rest is looked at when it is due."""
+        """Set the alarm for a job that has ended."""
         if not counts_attempts(job.family):
             return
         queue = job.queue
         ended_ms = job.outcome().ended_ms
-        meters = _meters(self._yard, queue)
+        minute_counters = _meters(self._yard, queue)
         if job.state != DEAD:
-            meters.done.add(ended_ms)
+            minute_counters.done.add(ended_ms)
             _arm(self._yard, queue, ended_ms + DONE_AGE_MS)
             return
-        meters.failed.add(ended_ms)
+        minute_counters.failed.add(ended_ms)
         if not traits(job.family) & DEAD_PERISH:
             return
         settings = settings_of(queue)
@@ -102,29 +95,29 @@ class Rests(Keeper):
         """Count a job that is not kept."""
         if not counts_attempts(job.family):
             return
-        meters = _meters(self._yard, job.queue)
-        if why == FINISHED:
-            meters.done.add(now_ms)
-        elif why in (FAILED, STALLED, HANDED_BACK, BURIED):
-            meters.failed.add(now_ms)
+        minute_counters = _meters(self._yard, job.queue)
+        if why == Cause.FINISHED:
+            minute_counters.done.add(now_ms)
+        elif why in (Cause.FAILED, Cause.STALLED, Cause.HANDED_BACK, Cause.BURIED):
+            minute_counters.failed.add(now_ms)
 
 
-def _meters(yard: Yard, queue: Queue) -> Meters:
-    meters = queue.meters
-    if meters is None:
-        meters = yard.meters.get(queue.name)
-        if meters is None:
-            if len(yard.meters) >= METERS_MAX:
-                del yard.meters[next(iter(yard.meters))]
-            meters = Meters()
-            yard.meters[queue.name] = meters
-        queue.meters = meters
-    return meters
+def _meters(yard: Yard, queue: Queue) -> MinuteCounters:
+    minute_counters = queue.minute_counters
+    if minute_counters is None:
+        minute_counters = yard.minute_counters.get(queue.name)
+        if minute_counters is None:
+            if len(yard.minute_counters) >= METERS_MAX:
+                del yard.minute_counters[next(iter(yard.minute_counters))]
+            minute_counters = MinuteCounters()
+            yard.minute_counters[queue.name] = minute_counters
+        queue.minute_counters = minute_counters
+    return minute_counters
 
 
-def watch(yard: Yard, now_ms: i64) -> Rests:
-    """Begin to look after jobs at rest, those that are there already included."""
-    rests = Rests(yard)
+def watch(yard: Yard, now_ms: i64) -> Retention:
+    """Start retention, also for jobs that have already ended."""
+    rests = Retention(yard)
     yard.keeper = rests
     for queue in yard.queues.values():
         look_again(yard, queue, now_ms)
@@ -132,10 +125,10 @@ def watch(yard: Yard, now_ms: i64) -> Rests:
 
 
 def look_again(yard: Yard, queue: Queue, now_ms: i64) -> None:
-    """Look through a queue soon: what is due may be due earlier than was thought."""
+    """Search a queue soon: something may be due earlier than its alarm."""
     if queue.dead.live_count > 0 or queue.done.live_count > 0:
         _arm(yard, queue, now_ms)
-        _alarm_of(yard, queue).begin_anew()
+        _alarm_of(yard, queue).begin_again()
 
 
 def _arm(yard: Yard, queue: Queue, at_ms: i64) -> None:
@@ -143,27 +136,27 @@ def _arm(yard: Yard, queue: Queue, at_ms: i64) -> None:
         yard.arm(_alarm_of(yard, queue), at_ms)
 
 
-def _alarm_of(yard: Yard, queue: Queue) -> Sweep:
+def _alarm_of(yard: Yard, queue: Queue) -> RetentionAlarm:
     alarm = queue.sweep
     if alarm is None:
-        alarm = Sweep(yard, queue)
+        alarm = RetentionAlarm(yard, queue)
         queue.sweep = alarm
-    assert isinstance(alarm, Sweep)
+    assert isinstance(alarm, RetentionAlarm)
     return alarm
 
 
 def expires_ms(settings: Settings, job: Job) -> i64:
-    """Return when a dead job goes, or NEVER_MS."""
+    """Return when a dead job is removed, or NEVER_MS."""
     if settings.dead_age_ms < 0 or not traits(job.family) & DEAD_PERISH:
         return NEVER_MS
     return job.outcome().ended_ms + settings.dead_age_ms
 
 
 def retries_ms(settings: Settings, job: Job) -> i64:
-    """Return when a dead job is tried again by itself, or NEVER_MS; the wait doubles each time."""
+    """Return when a dead job is retried automatically, or NEVER_MS; the wait doubles each time."""
     if not settings.dead_auto_retry or not traits(job.family) & DEAD_PERISH:
         return NEVER_MS
-    retries = job.more().retries
+    retries = job.ensure_details().retries
     if retries >= settings.dead_retries_max:
         return NEVER_MS
     return job.outcome().ended_ms + (settings.dead_retry_ms << min(retries, _DOUBLINGS_MAX))
@@ -181,7 +174,7 @@ def sweep(yard: Yard, queue: Queue, now_ms: i64) -> None:
 
 
 def _sweep_done(yard: Yard, queue: Queue, now_ms: i64) -> i64:
-    """Let old done jobs go; return when to come again."""
+    """Remove old done jobs; return when to sweep next."""
     left: i64 = RING_MAX
     while True:
         outcome = queue.done.first()
@@ -196,7 +189,7 @@ def _sweep_done(yard: Yard, queue: Queue, now_ms: i64) -> i64:
 
 
 def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
-    """Let dead jobs go or bring them back; return when to come again."""
+    """Remove or retry dead jobs; return when to sweep next."""
     settings = settings_of(queue)
     alarm = _alarm_of(yard, queue)
     left: i64 = RING_MAX - trim_dead(yard, queue, RING_MAX, now_ms)
@@ -226,13 +219,13 @@ def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
             revive(yard, job, now_ms)
         else:
             next_ms = min(next_ms, now_ms + FULL_WAIT_MS)
-        # Not before: on a full disk the same one is tried again.
+        # Only now: if the disk is full, the same job is tried again.
         alarm.cursor = item.key
     if yard.bus.is_on:
-        _tell_swept(yard, queue, bus.DEAD_EXPIRED, expired, now_ms)
-        _tell_swept(yard, queue, bus.DEAD_RETRIED, retried, now_ms)
+        _tell_swept(yard, queue, bus.EventName.DEAD_EXPIRED, expired, now_ms)
+        _tell_swept(yard, queue, bus.EventName.DEAD_RETRIED, retried, now_ms)
     if is_through:
-        alarm.begin_anew()
+        alarm.begin_again()
         return next_ms
     alarm.next_ms = next_ms
     return now_ms
@@ -244,7 +237,7 @@ def _tell_swept(yard: Yard, queue: Queue, what: str, count: i64, now_ms: i64) ->
 
 
 def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
-    """Let the oldest go of more dead jobs than are to be kept, `most` at once; return how many."""
+    """Remove the oldest dead jobs beyond the limit, up to `most`; return how many."""
     left: i64 = min(most, queue.perishable_count - settings_of(queue).dead_max)
     trimmed: i64 = 0
     if left <= 0:
@@ -260,10 +253,10 @@ def trim_dead(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
 
 
 def has_room(yard: Yard, job: Job, now_ms: i64) -> bool:
-    """Tell whether the journal can take the record that brings a job back."""
+    """Return whether the journal has room for the record that brings a job back."""
     journal = yard.journal
-    extra = job.extra
-    size: i64 = 0 if extra is None else size_of(extra)
+    details = job.details
+    size: i64 = 0 if details is None else size_of(details)
     return not journal.is_on or journal.admit_change(
         STATE_SIZE + MOVE_SIZE + 64 + size + room_to_look(yard, job), now_ms
     )

@@ -1,13 +1,13 @@
-"""Schedules: crons that put a job at each of their slots, and jobs that are followed by another.
+"""Schedules: crons that put a job at each of their slots, and jobs with a successor.
 
-A cron with an expression follows the wall clock, one with an interval the steady clock. What a slot
-led to is recorded in one batch: the cron with that slot behind it, then the job. A slot is fired at
-most once, over restarts and whatever the wall clock does: one that jumps ahead makes up for all it
-passed over with one run, one that is set back is waited for.
+A cron with an expression follows the wall clock, one with an interval the steady clock. A run is
+recorded in one batch: the cron with that slot passed, then the job. A slot is fired at most once,
+across restarts and whatever the wall clock does: if it jumps ahead, one run makes up for all slots
+in between; if it is set back, slots that were fired are not fired again.
 
-The wall clock may move under a timer that was set by it, so while there is a cron with an
-expression its table rings every second and sets their timers anew if the clock was moved. A cron
-that rings asks the wall itself, and is never early.
+The wall clock may move after a timer was set by it, so while there is a cron with an expression
+the table of crons rings every second and resets their timers if the clock was moved. A cron that
+rings checks the wall clock itself, and is never early.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le
 from mypy_extensions import i64, mypyc_attr, u8
 
-from jobyard.engine.jobs.put import Wish, intern, make_room
+from jobyard.engine.jobs.put import NewJob, intern, make_room
 from jobyard.engine.jobs.put_transaction import commit, reserve, room_of
 from jobyard.engine.jobs.queues import drop_if_idle, drop_user, hold_user, open_queue
 from jobyard.engine.jobs.take import offer
@@ -25,8 +25,9 @@ from jobyard.engine.state import bus
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import Refused, YardFull
 from jobyard.journal.format.record import END_SIZE, ENTRY_SIZE, STATE_SIZE
-from jobyard.model.details import Extra, size_of
-from jobyard.model.entry import CRON
+from jobyard.model.details import JobDetails
+from jobyard.model.details_codec import size_of
+from jobyard.model.entry import EntryKind
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.throttle.settings import encode_numbers
@@ -37,22 +38,22 @@ if TYPE_CHECKING:
     from jobyard.model.job import Job
     from jobyard.model.queue import Queue
 
-# Keys of the jobs of crons that keep a second run out while the first one lives.
-KEY_PREFIX: Final = "cron:"
+# Prefix of the unique keys that prevent a second run of a cron while the first one lives.
+CRON_KEY_PREFIX: Final = "cron:"
 
 SKIPS_MISSED: Final = 1
 SKIPS_IDLE: Final = 2
 
-# How often the wall clock is looked at, and by how much it must have moved to set timers anew.
+# How often the wall clock is checked, and by how much it must have moved to reset timers.
 WATCH_MS: Final = 1000
 MOVED_MS: Final = 100
-# How soon a run for which there was no room is tried again.
-RETRY_MS: Final = 1000
-# Slots further ahead than this were fired by a wall clock gone wrong: nobody waits for years.
+# The delay before a run for which there was no room is retried.
+SCHEDULE_RETRY_MS: Final = 1000
+# Fired slots further ahead than this came from a wrong wall clock; waiting may take years.
 TRUST_MS: Final = 2 * 86_400_000
 
-# Before its name in the key under which it is remembered: what was asked for, and how far it has
-# come. Apart, because a run changes only the few bytes of the latter.
+# Prefixes of the name in the journal keys of a cron: its definition, and its progress. They are
+# separate entries because a run changes only the few bytes of the latter.
 _ASKED: Final = "="
 _PROGRESS: Final = "#"
 _PROGRESS_SIZE: Final = 24
@@ -61,15 +62,15 @@ _NUMBERS: Final = 9
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Counsel:
-    """What only the door of the jobs knows."""
+class ScheduleHooks:
+    """Answers that only the door of the jobs can give."""
 
     def has_worker(self, queue: str) -> bool:
-        """Tell whether a worker says that it works on a queue."""
+        """Return whether a worker is registered for a queue."""
         raise NotImplementedError
 
-    def successor(self, job: Job, body: bytes, now_ms: i64) -> Wish | None:
-        """Return the job that follows a job that is done, if it repeats itself."""
+    def successor(self, job: Job, body: bytes, now_ms: i64) -> NewJob | None:
+        """Return the successor of a job that is done, if it repeats itself."""
         raise NotImplementedError
 
 
@@ -104,22 +105,22 @@ class Cron(Alarm):
         self.last_slot_ms: i64 = 0
         # Expression: the wall time of its next slot. Interval: the steady time of its next run.
         self.next_ms: i64 = NEVER_MS
-        # None for an interval, and for an expression in a zone that is known no more.
+        # None for an interval, and for an expression in a zone that is no longer known.
         self.timetable: Timetable | None = None
 
-    def set_job(self, wish: Wish) -> None:
-        """Put such a job at every slot."""
-        self.family = i64(wish.family)
-        self.codec = i64(wish.codec)
-        self.body = wish.body
-        self.rank = wish.rank
-        self.delay_ms = wish.delay_ms
-        self.policy = wish.policy.text
-        extra = wish.extra
-        if extra is not None:
-            self.unique_key = extra.unique_key
-            self.key_mode = extra.key_mode
-            self.key_ttl_ms = extra.key_ttl_ms
+    def set_job(self, new_job: NewJob) -> None:
+        """Set the job to put at every slot."""
+        self.family = i64(new_job.family)
+        self.codec = i64(new_job.codec)
+        self.body = new_job.body
+        self.rank = new_job.rank
+        self.delay_ms = new_job.delay_ms
+        self.policy = new_job.policy.text
+        details = new_job.details
+        if details is not None:
+            self.unique_key = details.unique_key
+            self.key_mode = details.key_mode
+            self.key_ttl_ms = details.key_ttl_ms
 
     def set_schedule(self, schedule: str, zone: str) -> None:
         """Follow an expression; Refused if it cannot be read."""
@@ -128,31 +129,31 @@ class Cron(Alarm):
         self.zone = zone
 
     def job_policy(self) -> Policy:
-        """Return what is asked for its jobs."""
+        """Return the policy of its jobs."""
         if not self.policy:
             return PLAIN
         policy = Policy(0)
         policy.fill(self.policy)
         return policy
 
-    def wish(self, now_ms: i64) -> Wish:
+    def new_job(self, now_ms: i64) -> NewJob:
         """Return the job of one run."""
-        wish = Wish(u8(self.family), u8(self.codec), self.body)
-        wish.rank = self.rank
-        wish.delay_ms = self.delay_ms
-        wish.own_ms = now_ms + self.yard.journal.wall_offset_ms
+        new_job = NewJob(u8(self.family), u8(self.codec), self.body)
+        new_job.rank = self.rank
+        new_job.delay_ms = self.delay_ms
+        new_job.own_ms = now_ms + self.yard.journal.wall_offset_ms
         policy = self.job_policy()
-        # Since the last run the yard may have forgotten the policy, and its number with it.
-        wish.policy = policy if policy is PLAIN else intern(self.yard, policy)
+        # The yard may have dropped the policy since the last run, and its number with it.
+        new_job.policy = policy if policy is PLAIN else intern(self.yard, policy)
         if self.unique_key:
-            extra = Extra()
-            extra.unique_key = self.unique_key
-            extra.key_mode = self.key_mode
-            extra.key_ttl_ms = self.key_ttl_ms
+            details = JobDetails()
+            details.unique_key = self.unique_key
+            details.key_mode = self.key_mode
+            details.key_ttl_ms = self.key_ttl_ms
             if self.key_ttl_ms > 0:
-                extra.key_until_ms = now_ms + self.key_ttl_ms
-            wish.extra = extra
-        return wish
+                details.key_until_ms = now_ms + self.key_ttl_ms
+            new_job.details = details
+        return new_job
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class Cron(Alarm):
             self.next_ms = now_ms + self.every_ms
 
     def slot_after(self, wall_ms: i64) -> i64:
-        """Return the next slot of the expression that lies ahead and was never fired."""
+        """Return the next slot of the expression that was never fired."""
         if self.timetable is None:
             return NEVER_MS
         after_ms = wall_ms
@@ -188,7 +189,7 @@ class Cron(Alarm):
         return self.timetable.next_after(int(after_ms))
 
     def pass_slot(self, now_ms: i64) -> None:
-        """Leave the slot that is due behind, and all others that are past."""
+        """Move past the slot that is due, and all others that have passed."""
         self.last_slot_ms = self.next_wall_ms()
         if self.schedule:
             self.next_ms = self.slot_after(now_ms + self.yard.journal.wall_offset_ms)
@@ -198,7 +199,7 @@ class Cron(Alarm):
             self.next_ms += ((now_ms - self.next_ms) // self.every_ms + 1) * self.every_ms
 
     def is_used_up(self) -> bool:
-        """Tell whether it ran as often as it may."""
+        """Return whether it has reached its limit of runs."""
         return 0 < self.max_limit <= self.executions
 
     def ring(self, now_ms: i64) -> None:
@@ -208,7 +209,7 @@ class Cron(Alarm):
     # -- bytes ---------------------------------------------------------------------------------
 
     def encode(self) -> bytes:
-        """Return what was asked for."""
+        """Return its definition as bytes."""
         out = BytesWriter()
         numbers: tuple[i64, ...] = (
             self.family,
@@ -235,7 +236,7 @@ class Cron(Alarm):
         return out.getvalue()
 
     def fill(self, data: bytes) -> None:
-        """Take on what `encode` wrote down."""
+        """Restore what `encode` wrote."""
         self.family = read_i64_le(data, 0)
         self.codec = read_i64_le(data, 8)
         self.rank = read_i64_le(data, 16)
@@ -259,11 +260,11 @@ class Cron(Alarm):
         self.body = parts[5]
 
     def encode_progress(self) -> bytes:
-        """Return how far it has come; the times in it are wall times."""
+        """Return its progress as bytes; the times in it are wall times."""
         return encode_numbers((self.executions, self.last_slot_ms, self.next_wall_ms()))
 
     def fill_progress(self, data: bytes) -> None:
-        """Take on what `encode_progress` wrote down; `next_ms` is the wall time then planned."""
+        """Restore what `encode_progress` wrote; `next_ms` is the wall time then planned."""
         self.executions = read_i64_le(data, 0)
         self.last_slot_ms = read_i64_le(data, 8)
         self.next_ms = read_i64_le(data, 16)
@@ -271,23 +272,23 @@ class Cron(Alarm):
 
 @final
 class Crons(Alarm):
-    """All crons by name; as a timer it watches the wall clock for those that follow it."""
+    """All crons by name; as a timer it checks the wall clock for crons with an expression."""
 
     def __init__(self, yard: Yard) -> None:
         super().__init__(0, NEVER_MS, yard.new_number())
         self._yard = yard
         self.by_name: dict[str, Cron] = {}
-        self.counsel: Counsel | None = None
+        self.hooks: ScheduleHooks | None = None
         self._offset_ms: i64 = 0
 
     def watch(self, now_ms: i64) -> None:
-        """Begin to watch the wall clock."""
+        """Start checking the wall clock."""
         if self.pos < 0:
             self._offset_ms = self._yard.journal.wall_offset_ms
             self._yard.arm(self, now_ms + WATCH_MS)
 
     def ring(self, now_ms: i64) -> None:
-        """Set timers anew if the wall clock was moved."""
+        """Reset timers if the wall clock was moved."""
         offset_ms = self._yard.journal.wall_offset_ms
         is_moved = not -MOVED_MS < offset_ms - self._offset_ms < MOVED_MS
         is_needed = False
@@ -295,7 +296,7 @@ class Crons(Alarm):
             if cron.schedule:
                 is_needed = True
                 if is_moved:
-                    _plan_anew(self._yard, cron, now_ms)
+                    _plan_again(self._yard, cron, now_ms)
         if is_moved:
             self._offset_ms = offset_ms
         if is_needed:
@@ -303,7 +304,7 @@ class Crons(Alarm):
 
 
 def crons_of(yard: Yard) -> Crons:
-    """Return the crons of a yard, making their table on first use."""
+    """Return the crons of a yard; create their table on first use."""
     crons = yard.crons
     if crons is None:
         crons = Crons(yard)
@@ -324,8 +325,8 @@ def _rearm(yard: Yard, cron: Cron) -> None:
         yard.arm(cron, due_ms)
 
 
-def _plan_anew(yard: Yard, cron: Cron, now_ms: i64) -> None:
-    """Follow a wall clock that was moved: back to slots that were not fired yet, too."""
+def _plan_again(yard: Yard, cron: Cron, now_ms: i64) -> None:
+    """Adapt to a wall clock that was moved; back to earlier slots too, if they never fired."""
     wall_ms = now_ms + yard.journal.wall_offset_ms
     if cron.next_ms > wall_ms:
         cron.next_ms = cron.slot_after(wall_ms)
@@ -344,7 +345,7 @@ def _entry_room(cron: Cron) -> i64:
 
 
 def set_cron(yard: Yard, cron: Cron, now_ms: i64, *, is_immediate: bool) -> None:
-    """Add a cron, or put it in the place of the one with its name, whose runs go on counting."""
+    """Add a cron, or replace the one with its name and continue its count of runs."""
     crons = crons_of(yard)
     old = crons.by_name.get(cron.name)
     if old is not None:
@@ -352,12 +353,12 @@ def set_cron(yard: Yard, cron: Cron, now_ms: i64, *, is_immediate: bool) -> None
         cron.last_slot_ms = old.last_slot_ms
     cron.begin(now_ms, is_immediate=is_immediate and old is None)
     if cron.next_ms >= NEVER_MS:
-        raise Refused("Invalid cron expression: there is no time it fires at")
+        raise Refused("Invalid cron expression: it never fires")
     value = cron.encode()
     make_room(yard, len(value) + 2 * _entry_room(cron), now_ms)
     if yard.journal.is_on:
-        yard.journal.set_entry(CRON, _key(_ASKED, cron), value)
-        yard.journal.set_entry(CRON, _key(_PROGRESS, cron), cron.encode_progress())
+        yard.journal.set_entry(EntryKind.CRON, _key(_ASKED, cron), value)
+        yard.journal.set_entry(EntryKind.CRON, _key(_PROGRESS, cron), cron.encode_progress())
     if old is not None:
         yard.disarm(old)
     crons.by_name[cron.name] = cron
@@ -365,21 +366,21 @@ def set_cron(yard: Yard, cron: Cron, now_ms: i64, *, is_immediate: bool) -> None
     if cron.schedule:
         crons.watch(now_ms)
     if cron.due_ms() <= now_ms:
-        # At once, so that whoever is told of the cron is told of its first run too.
+        # At once, so that the reply about the cron includes its first run.
         fire(yard, cron, now_ms)
 
 
 def drop_cron(yard: Yard, cron: Cron) -> None:
-    """Let a cron go; jobs it has put stay."""
+    """Remove a cron; jobs that it has put stay."""
     if yard.journal.is_on:
-        yard.journal.drop_entry(CRON, _key(_ASKED, cron))
-        yard.journal.drop_entry(CRON, _key(_PROGRESS, cron))
+        yard.journal.drop_entry(EntryKind.CRON, _key(_ASKED, cron))
+        yard.journal.drop_entry(EntryKind.CRON, _key(_PROGRESS, cron))
     yard.disarm(cron)
     del crons_of(yard).by_name[cron.name]
 
 
 def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
-    """Run a cron if its slot has come, and set the next."""
+    """Run a cron if its slot is due, and set the next one."""
     if cron.due_ms() > now_ms:
         _rearm(yard, cron)
         return
@@ -389,18 +390,18 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
     if cron.flags & SKIPS_IDLE and not _has_worker(yard, cron.queue):
         cron.pass_slot(now_ms)
         _rearm(yard, cron)
-        _tell(yard, bus.CRON_SKIPPED, cron, "reason", "no-worker", now_ms)
+        _tell(yard, bus.EventName.CRON_SKIPPED, cron, "reason", "no-worker", now_ms)
         return
     queue = open_queue(yard, cron.queue)
-    wish = cron.wish(now_ms)
-    room = room_of(queue, wish, None, now_ms) + 2 * _entry_room(cron)
+    new_job = cron.new_job(now_ms)
+    room = room_of(queue, new_job, None, now_ms) + 2 * _entry_room(cron)
     try:
-        reserve(yard, queue, 1, len(wish.body), room, now_ms)
+        reserve(yard, queue, 1, len(new_job.body), room, now_ms)
     except YardFull:
         drop_if_idle(yard, queue)
         yard.disarm(cron)
-        yard.arm(cron, now_ms + RETRY_MS)
-        _tell(yard, bus.CRON_MISSED, cron, "error", "Storage full", now_ms)
+        yard.arm(cron, now_ms + SCHEDULE_RETRY_MS)
+        _tell(yard, bus.EventName.CRON_MISSED, cron, "error", "Storage full", now_ms)
         return
     cron.executions += 1
     cron.pass_slot(now_ms)
@@ -408,10 +409,10 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
         drop_cron(yard, cron)
     else:
         if yard.journal.is_on:
-            yard.journal.set_entry(CRON, _key(_PROGRESS, cron), cron.encode_progress())
+            yard.journal.set_entry(EntryKind.CRON, _key(_PROGRESS, cron), cron.encode_progress())
         _rearm(yard, cron)
-    _put(yard, queue, wish, now_ms)
-    _tell(yard, bus.CRON_FIRED, cron, "", "", now_ms)
+    _put(yard, queue, new_job, now_ms)
+    _tell(yard, bus.EventName.CRON_FIRED, cron, "", "", now_ms)
 
 
 def _tell(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) -> None:
@@ -422,30 +423,30 @@ def _tell(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) 
         yard.bus.note(what, told, now_ms)
 
 
-def _put(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:
-    commit(yard, queue, wish, None, now_ms)
+def _put(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> None:
+    commit(yard, queue, new_job, None, now_ms)
     offer(yard, queue, now_ms)
 
 
 def _has_worker(yard: Yard, queue: str) -> bool:
-    counsel = crons_of(yard).counsel
-    return counsel is not None and counsel.has_worker(queue)
+    hooks = crons_of(yard).hooks
+    return hooks is not None and hooks.has_worker(queue)
 
 
 def load_cron(yard: Yard, key: str, value: bytes, now_ms: i64) -> None:
-    """Take up a cron of the last boot; nothing is recorded and nothing runs yet.
+    """Load a cron of the last boot; nothing is recorded and nothing runs yet.
 
-    What it missed meanwhile is one run, or none if it skips them. An interval keeps its rhythm, and
-    whatever the wall clock did, it is not waited for longer than once.
+    Slots that it missed meanwhile become one run, or none if it skips them. An interval keeps its
+    rhythm, and its next run is at most one interval away, whatever the wall clock did.
     """
     if not key.startswith(_ASKED):
         return
     name = key[len(_ASKED) :]
     cron = Cron(yard, name, "")
     cron.fill(value)
-    progress = yard.journal.entries.get((CRON, _key(_PROGRESS, cron)))
+    progress = yard.journal.entries.get((EntryKind.CRON, _key(_PROGRESS, cron)))
     if progress is not None and not progress.is_gone:
-        # What a repair could not save begins anew.
+        # Progress that a repair could not recover starts from zero.
         cron.fill_progress(progress.value)
     crons = crons_of(yard)
     crons.by_name[name] = cron
@@ -456,7 +457,7 @@ def load_cron(yard: Yard, key: str, value: bytes, now_ms: i64) -> None:
         try:
             cron.timetable = Timetable(cron.schedule, cron.zone or None)
         except Refused:
-            # The zone is known no more. It stays listed, for someone to set it anew.
+            # The zone is no longer known. The cron stays listed, so that it can be set again.
             cron.next_ms = NEVER_MS
             return
         if not is_missed or is_skipped:
@@ -472,41 +473,41 @@ def load_cron(yard: Yard, key: str, value: bytes, now_ms: i64) -> None:
 
 
 def is_run(yard: Yard, job: Job) -> bool:
-    """Tell whether a job is the one run that its cron keeps alive at a time."""
-    extra = job.extra
+    """Return whether a job is the single run that its cron allows at a time."""
+    details = job.details
     crons = yard.crons
-    if crons is None or extra is None or not extra.unique_key.startswith(KEY_PREFIX):
+    if crons is None or details is None or not details.unique_key.startswith(CRON_KEY_PREFIX):
         return False
-    return extra.unique_key[len(KEY_PREFIX) :] in crons.by_name
+    return details.unique_key[len(CRON_KEY_PREFIX) :] in crons.by_name
 
 
 # -- jobs that repeat themselves ---------------------------------------------------------------
 
 
-def hold_successor(yard: Yard, job: Job, result_size: i64, now_ms: i64) -> Wish | None:
-    """Return what is to be put once a job is done, with its queue held and room made for both.
+def hold_successor(yard: Yard, job: Job, result_size: i64, now_ms: i64) -> NewJob | None:
+    """Return the successor to put once a job is done; hold its queue and reserve room for both.
 
-    Raises YardFull, and holds nothing, if there is no room for both in one batch: rather the end of
-    the job has to wait than that nothing ever follows it.
+    Raises YardFull, and holds nothing, if there is no room for both in one batch: the end of the
+    job then has to wait, because a job that ended without its successor would never repeat again.
     """
-    extra = job.extra
+    details = job.details
     crons = yard.crons
-    if extra is None or not extra.marks or crons is None or crons.counsel is None:
+    if details is None or not details.protocol_fields or crons is None or crons.hooks is None:
         return None
     body = yard.bodies.fetch(job)
     if body is None and job.lease is not None:
-        # Damaged since the worker got it.
+        # The stored body was damaged since the worker got it.
         body = job.lease.body
-    wish = None if body is None else crons.counsel.successor(job, body, now_ms)
-    if wish is None:
+    new_job = None if body is None else crons.hooks.successor(job, body, now_ms)
+    if new_job is None:
         return None
-    ending: i64 = STATE_SIZE + END_SIZE + size_of(extra) + result_size
-    make_room(yard, 2 * ending + room_of(job.queue, wish, None, now_ms), now_ms)
+    ending: i64 = STATE_SIZE + END_SIZE + size_of(details) + result_size
+    make_room(yard, 2 * ending + room_of(job.queue, new_job, None, now_ms), now_ms)
     hold_user(job.queue)
-    return wish
+    return new_job
 
 
-def put_successor(yard: Yard, queue: Queue, wish: Wish, now_ms: i64) -> None:
-    """Put what follows a job that has just ended."""
-    _put(yard, queue, wish, now_ms)
+def put_successor(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> None:
+    """Put the successor of a job that has just ended."""
+    _put(yard, queue, new_job, now_ms)
     drop_user(yard, queue)

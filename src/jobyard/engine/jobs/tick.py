@@ -1,4 +1,4 @@
-"""What time alone makes happen: delays end, leases run out, pauses end, waiting ends."""
+"""What time alone triggers: the ends of delays, leases, pauses and waits."""
 
 from typing import Final
 
@@ -14,15 +14,17 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.model.index.item import Item
 from jobyard.model.job import Job
+from jobyard.model.lease import Lease, LeaseSet
 from jobyard.model.limits import FIRINGS_PER_TURN
-from jobyard.model.queue import Book, Lease, Queue, Waiter
+from jobyard.model.queue import Queue
+from jobyard.model.waiter import Waiter
 
-# A full disk is asked again after this.
+# The delay before a timer that failed on a full disk fires again.
 FULL_WAIT_MS: Final = 1000
 
 
 def tick(yard: Yard, now_ms: i64) -> i64:
-    """Fire what is due, in order of time; return when to come again (`now_ms` if work is left)."""
+    """Fire due timers in order; return when to call again (`now_ms` if work is left)."""
     yard.now_ms = now_ms
     timers = yard.timers.items
     left: i64 = FIRINGS_PER_TURN
@@ -32,12 +34,12 @@ def tick(yard: Yard, now_ms: i64) -> i64:
             return item.sort_key
         if left <= 0:
             return now_ms
-        if isinstance(item, Book):
-            left -= _ring_book(yard, item, now_ms, left)
+        if isinstance(item, LeaseSet):
+            left -= _ring_lease_set(yard, item, now_ms, left)
         elif isinstance(item, Queue):
             left -= _ring_queue(yard, item, now_ms, left)
         else:
-            # What rings here leaves the timers first, so an error cannot come again every turn.
+            # Such an item leaves the timers before it rings, so an error cannot repeat every turn.
             yard.errors.changes_before_ring = yard.changes()
             _ring_other(yard, item, now_ms)
             yard.errors.changes_before_ring = -1
@@ -45,9 +47,9 @@ def tick(yard: Yard, now_ms: i64) -> i64:
     return yard.next_timer_ms()
 
 
-def _ring_book(yard: Yard, book: Book, now_ms: i64, most: i64) -> i64:
+def _ring_lease_set(yard: Yard, lease_set: LeaseSet, now_ms: i64, most: i64) -> i64:
     fired: i64 = 0
-    leases = book.leases.items
+    leases = lease_set.leases.items
     while leases and fired < most:
         lease = leases[0]
         if lease.sort_key > now_ms:
@@ -56,11 +58,11 @@ def _ring_book(yard: Yard, book: Book, now_ms: i64, most: i64) -> i64:
         try:
             expire(yard, lease, now_ms)
         except (YardFull, StorageFull):
-            # What is to be remembered of the end, and by others, finds no room on the disk yet.
+            # The disk has no room yet for the records of the end and of dependent jobs.
             lease.sort_key = now_ms + FULL_WAIT_MS
-            book.leases.moved(lease)
+            lease_set.leases.moved(lease)
         fired += 1
-    _rearm(yard, book, book.soonest_ms(), is_needed=len(leases) > 0)
+    _rearm(yard, lease_set, lease_set.soonest_ms(), is_needed=len(leases) > 0)
     return fired + 1
 
 
@@ -87,12 +89,12 @@ def _ring_queue(yard: Yard, queue: Queue, now_ms: i64, most: i64) -> i64:
 def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
     if isinstance(item, Waiter):
         cancel_wait(yard, item)
-        item.book.holder.waited_enough(item, is_deadline_soon=item.soon_ms <= now_ms)
+        item.lease_set.holder.waited_enough(item, is_deadline_soon=item.soon_ms <= now_ms)
         return
     yard.disarm(item)
     if isinstance(item, Expiry):
         if item.job.id < item.job.queue.gone_before:
-            # It is gone, and only to be freed.
+            # It is gone and waits only to be freed.
             return
         try:
             expire_ttl(yard, item.job, now_ms)
@@ -100,7 +102,7 @@ def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
             yard.arm(item, now_ms + FULL_WAIT_MS)
     elif isinstance(item, JobWait):
         yard.waits.remove(item)
-        item.patient.job_done(item, None)
+        item.job_waiter.job_done(item, None)
     else:
         assert isinstance(item, Alarm)
         try:
@@ -109,8 +111,8 @@ def _ring_other(yard: Yard, item: Item, now_ms: i64) -> None:
             yard.arm(item, now_ms + FULL_WAIT_MS)
 
 
-def _rearm(yard: Yard, item: Book | Queue, at_ms: i64, *, is_needed: bool) -> None:
-    """Set the timer of an item that has just rung; ringing may even have disarmed it."""
+def _rearm(yard: Yard, item: LeaseSet | Queue, at_ms: i64, *, is_needed: bool) -> None:
+    """Reset the timer of an item that has just rung; ringing may have disarmed it."""
     yard.disarm(item)
     if is_needed:
         yard.arm(item, at_ms)

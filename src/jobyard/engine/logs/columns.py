@@ -1,8 +1,8 @@
-"""Records of a log column by column, for readers who want many of them and no JSON around them.
+"""Records of a log column by column, for readers that want many of them without JSON around them.
 
-Data and meta are the texts their writers gave, cut out of what is stored and never read. A page
-ends at a seq, a number of rows or a size, whatever comes first, and holds one row at least if there
-is one. Changes nothing.
+Data and meta are the texts of the writers, cut out of the stored text and never parsed. A page ends
+at a seq, a number of rows or a size, whichever comes first, and holds at least one row if there is
+one. Changes nothing.
 """
 
 import json
@@ -13,12 +13,12 @@ from mypy_extensions import i64
 
 from jobyard.engine.logs.read import fit_end, size_between, whole_texts
 from jobyard.journal.journal import Journal
-from jobyard.model.topic.columns import Column, Numbers, Texts
+from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.model.topic.log import LogTopic, next_alive, next_dead
-from jobyard.model.topic.log_chunk import Chunk
+from jobyard.model.topic.log_chunk import LogChunk
 from jobyard.model.topic.log_rows import META_FRAME_SIZE, data_from
 
-# Of `"$tag":` and `"$node":`.
+# The sizes of `"$tag":` and `"$node":`.
 _TAG_SIZE: Final = 7
 _NODE: Final = b'"$node":'
 _NODE_SIZE: Final = 8
@@ -26,31 +26,31 @@ _NODE_SIZE: Final = 8
 
 @final
 class LogColumns:
-    """Some records of a log that follow each other."""
+    """Consecutive records of a log."""
 
     def __init__(self, after_seq: i64, *, has_text: bool) -> None:
-        # Without, data and meta stay empty, and no text has to be read for them.
+        # If not, data and meta stay empty, and no text is read.
         self.has_text: bool = has_text
-        self.seqs = Numbers()
-        # On the wall, in microseconds.
-        self.times = Numbers()
-        self.tags = Texts()
-        self.nodes = Texts()
-        self.metas = Texts()
-        self.data = Texts()
+        self.seqs = NumberColumn()
+        # Wall clock, in microseconds.
+        self.times = NumberColumn()
+        self.tags = TextColumn()
+        self.nodes = TextColumn()
+        self.metas = TextColumn()
+        self.data = TextColumn()
         self.count: i64 = 0
         self.first_seq: i64 = 0
         self.last_seq: i64 = 0
-        # Up to here there is no other.
+        # There are no other records up to here.
         self.reached_seq: i64 = after_seq
 
     def columns(self) -> list[Column]:
-        """Return the columns in the order readers see them."""
+        """Return the columns in the order that readers see."""
         return [self.seqs, self.times, self.tags, self.nodes, self.metas, self.data]
 
 
 def count_between(log: LogTopic, after_seq: i64, to_seq: i64) -> i64:
-    """Return how many records lie behind `after_seq` and up to `to_seq`."""
+    """Return how many records there are after `after_seq`, up to `to_seq`."""
     count: i64 = 0
     index = log.chunk_index(after_seq + 1)
     while index < len(log.chunks):
@@ -77,9 +77,9 @@ def columns_between(
     *,
     has_text: bool = True,
 ) -> LogColumns:
-    """Return the next records behind `after_seq` and up to `to_seq`, as many as fit a page.
+    """Return the next records after `after_seq`, up to `to_seq`, as many as fit on a page.
 
-    A page ends before text that is damaged on disk; TextDamaged where it would begin with it.
+    A page ends before text that is damaged on disk; TextDamaged if it would begin with it.
     """
     page = LogColumns(after_seq, has_text=has_text)
     left = bytes_max
@@ -97,7 +97,7 @@ def columns_between(
 
 
 def _take(
-    journal: Journal, chunk: Chunk, page: LogColumns, to_seq: i64, rows_max: i64, left: i64
+    journal: Journal, chunk: LogChunk, page: LogColumns, to_seq: i64, rows_max: i64, left: i64
 ) -> i64:
     """Add the records of a chunk; return the bytes left, or -1 for a full page."""
     stop: i64 = min(to_seq + 1 - chunk.base, chunk.used())
@@ -120,8 +120,8 @@ def _take(
         slot = taken
 
 
-def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64) -> i64:
-    """Add the records of some slots, all of which hold one; return up to where they are whole."""
+def _add(journal: Journal, chunk: LogChunk, page: LogColumns, start: i64, end: i64) -> i64:
+    """Add the records of slots that all hold one; return the end of those that are whole."""
     texts: list[bytes] = []
     is_here = chunk.is_joined and not chunk.is_cold
     if page.has_text and not is_here:
@@ -135,7 +135,7 @@ def _add(journal: Journal, chunk: Chunk, page: LogColumns, start: i64, end: i64)
     page.last_seq = chunk.base + end - 1
     page.reached_seq = page.last_seq
     _add_labels(chunk, page, start, end)
-    # Columns are copied whole: to read one item of an array costs more than to write it.
+    # Columns are copied whole: reading one item of an array costs more than writing it.
     times = chunk.ts[start:end].tobytes()
     if not page.has_text:
         _add_places(page, chunk.base + start, times)
@@ -182,7 +182,10 @@ def _meta_at(metas: bytes, at: i64) -> i64:
 def _add_row(
     page: LogColumns, seq: i64, ts: i64, meta_size: i64, text: bytes, start: i64, end: i64
 ) -> None:
-    """Add the record whose text lies from `start` to `end`; -1 for a chunk without any meta."""
+    """Add the record with the text from `start` to `end`.
+
+    `meta_size` is -1 for a chunk without any meta.
+    """
     page.seqs.add(seq)
     page.times.add(ts * 1000)
     data_end = end - 1
@@ -194,7 +197,7 @@ def _add_row(
     page.data.add(text[start + data_from(seq, ts) : data_end])
 
 
-def _add_labels(chunk: Chunk, page: LogColumns, start: i64, end: i64) -> None:
+def _add_labels(chunk: LogChunk, page: LogColumns, start: i64, end: i64) -> None:
     if not chunk.has_labels:
         page.tags.add_nulls(end - start)
         page.nodes.add_nulls(end - start)
@@ -207,7 +210,7 @@ def _add_labels(chunk: Chunk, page: LogColumns, start: i64, end: i64) -> None:
             page.nodes.add_nulls(1)
         else:
             page.nodes.add(_plain(label[at + _NODE_SIZE : -1]))
-        # Either ends with a comma.
+        # Both labels end with a comma.
         if at > 0:
             page.tags.add(_plain(label[_TAG_SIZE : at - 1]))
         else:
@@ -216,7 +219,7 @@ def _add_labels(chunk: Chunk, page: LogColumns, start: i64, end: i64) -> None:
 
 
 def _plain(quoted: bytes) -> bytes:
-    """Return what a text in JSON says."""
+    """Decode a JSON string."""
     if b"\\" not in quoted:
         return quoted[1:-1]
     text: str = json.loads(quoted)

@@ -1,8 +1,8 @@
 """Deletes records of a log: those below a seq, those with a tag, or some by their seqs.
 
-Of very many some go at a time, the oldest first, and anything may happen to the log in between.
-What was appended after the request stays. After a crash in the middle the rest is still there: no
-record says that all of them are to go.
+Very many are deleted in slices, the oldest first, and anything may happen to the log in between.
+Records appended after the request stay. After a crash in the middle the rest still exists: there is
+no record of the whole request.
 """
 
 from bisect import bisect_right
@@ -17,19 +17,19 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.format.log_record import Erased
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_chunk import Chunk
+from jobyard.model.topic.log_chunk import LogChunk
 
-# How many records of whole chunks are let go of, or looked at, in a unit of work; one that is
-# deleted by itself is a unit.
+# How many records of whole chunks are freed, or searched, in one unit of work; a record that is
+# deleted singly is one unit.
 _FREED_PER_UNIT: Final = 8
 _SEEN_PER_UNIT: Final = 32
-# More units than any log takes.
+# More units than any log needs.
 _ALL: Final = 1 << 40
 
 
 @final
 class Erasure(Task):
-    """Deletes what is there now below `before_seq` (-1: anywhere) and, if asked, has such a tag."""
+    """Deletes existing records below `before_seq` (-1: all), with `has_match` only those tagged."""
 
     def __init__(
         self,
@@ -48,18 +48,18 @@ class Erasure(Task):
         self._has_match: bool = has_match
         needle = b'"$tag":' + encode_basestring_ascii(tag).encode()
         self._needle: bytes = needle[:-1] if is_prefix else needle + b","
-        # What lies below was looked at.
+        # All seqs below are done.
         self._next: i64 = 0
         self.count: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Delete some."""
+        """Delete a slice of the records."""
         log = self._log
         if log.is_dropped:
             return 0
         trim(self._yard, log, now_ms)
         if log.count <= self._yard.tasks.units_per_turn:
-            # So few that nobody is kept waiting.
+            # So few that it delays no one.
             self._delete(_ALL)
             return 0
         done = self._delete(most)
@@ -69,7 +69,7 @@ class Erasure(Task):
         return self._erase_tagged(most) if self._has_match else self._erase_below(most)
 
     def _erase_below(self, most: i64) -> i64:
-        """Let go of some of the oldest records, a chunk at least; return how many units it took."""
+        """Delete some of the oldest records, at least a chunk; return how many units it took."""
         yard = self._yard
         log = self._log
         bound = self._bound
@@ -98,9 +98,9 @@ class Erasure(Task):
         return 1 + rows // _FREED_PER_UNIT
 
     def _erase_tagged(self, most: i64) -> i64:
-        """Look through some chunks, one at least; return how many units it took."""
+        """Search some chunks, at least one; return how many units it took."""
         log = self._log
-        found: list[tuple[Chunk, list[int]]] = []
+        found: list[tuple[LogChunk, list[int]]] = []
         done: i64 = 0
         index = log.chunk_index(self._next)
         while index < len(log.chunks) and done < most and self._next < self._bound:
@@ -122,8 +122,8 @@ class Erasure(Task):
 
 
 def erase_seqs(yard: Yard, log: LogTopic, seqs: list[int]) -> None:
-    """Delete single records, all of which there are."""
-    found: dict[int, tuple[Chunk, list[int]]] = {}
+    """Delete single records, all of which must exist."""
+    found: dict[int, tuple[LogChunk, list[int]]] = {}
     for seq in seqs:
         chunk = log.chunk_of(seq)
         assert chunk is not None
@@ -132,7 +132,7 @@ def erase_seqs(yard: Yard, log: LogTopic, seqs: list[int]) -> None:
     _erase_found(yard, log, list(found.values()))
 
 
-def _erase_found(yard: Yard, log: LogTopic, found: list[tuple[Chunk, list[int]]]) -> None:
+def _erase_found(yard: Yard, log: LogTopic, found: list[tuple[LogChunk, list[int]]]) -> None:
     records = _by_segment(log, found)
     size: i64 = 0
     for one in records:
@@ -153,8 +153,8 @@ def _erase_found(yard: Yard, log: LogTopic, found: list[tuple[Chunk, list[int]]]
     settle(yard, log)
 
 
-def _by_segment(log: LogTopic, found: list[tuple[Chunk, list[int]]]) -> list[Erased]:
-    """Return what the journal must be told of records that go, by the segment that holds them."""
+def _by_segment(log: LogTopic, found: list[tuple[LogChunk, list[int]]]) -> list[Erased]:
+    """Return the ERASED records for deleted records, one for each segment that holds some."""
     erased: dict[int, Erased] = {}
     for chunk, slots in found:
         for slot in slots:
@@ -167,7 +167,7 @@ def _by_segment(log: LogTopic, found: list[tuple[Chunk, list[int]]]) -> list[Era
     return list(erased.values())
 
 
-def _tagged(chunk: Chunk, needle: bytes) -> list[int]:
+def _tagged(chunk: LogChunk, needle: bytes) -> list[int]:
     """Return the slots of records whose labels begin with `needle`."""
     if not chunk.has_labels:
         return []
@@ -177,7 +177,7 @@ def _tagged(chunk: Chunk, needle: bytes) -> list[int]:
             if label.startswith(needle):
                 slots.append(slot)
         return slots
-    # Within a label nothing looks like the beginning of one: quotes are escaped there.
+    # Inside a label nothing looks like the beginning of one, because quotes are escaped.
     at = chunk.label_text.find(needle)
     while at >= 0:
         slot = bisect_right(chunk.label_ends, at)

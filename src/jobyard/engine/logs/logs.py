@@ -1,14 +1,14 @@
-"""The verbs for logs: append, read by cursor, and what time and caps let go of.
+"""The verbs for logs: append, read by cursor, and removal by age and caps.
 
-A seq is given once. Where an answer may come before its sync, seqs are reserved ahead in the head
-of the log, and after a crash the rest of the block is left out. A record that has left by cap or
-time leaves a floor behind, and who reads from below is told; a deleted one leaves nothing.
+A seq is issued once. Where a reply may precede its sync, seqs are reserved ahead in the head of the
+log, and after a crash the rest of the block is skipped. Records removed by cap or age leave a floor
+behind, and a reader from below it gets a tombstone; a deleted record leaves nothing.
 
-The records of an ephemeral log are in memory only: the journal knows its name, its configuration
-and the seqs reserved for it, and a restart is told as a gap. A log holds records of one kind.
+The records of an ephemeral log are in memory only: the journal has its name, its configuration and
+its reserved seqs, and readers see a restart as a gap. A log is either ephemeral or not as a whole.
 
-Invariant: the newest floors and the next seq stand in the head of the log, or in a write since then
-that still holds a record.
+Invariant: the newest floors and the next seq are in the head of the log, or in a later write that
+still holds a record.
 """
 
 from typing import Final, final
@@ -25,8 +25,8 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.format.log_record import LABEL_SIZE_MAX, head_bytes, log_length
 from jobyard.journal.format.record import ENTRY_SIZE
-from jobyard.journal.space.live_bytes import Ledger
-from jobyard.model.entry import CONFIG
+from jobyard.journal.space.live_bytes import LiveBytes
+from jobyard.model.entry import EntryKind
 from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.topic.config import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
@@ -39,38 +39,38 @@ from jobyard.model.topic.log import (
     LogPage,
     LogQuery,
     LogReader,
+    LogRecord,
     LogTopic,
-    Row,
     Tombstone,
     TopicFull,
     WriteKey,
     WriteTooLarge,
     next_alive,
 )
-from jobyard.model.topic.log_chunk import CHUNK_ROWS, JOINED_SIZE_MAX, META_SIZE_MAX, Chunk
+from jobyard.model.topic.log_chunk import CHUNK_ROWS, JOINED_SIZE_MAX, META_SIZE_MAX, LogChunk
 from jobyard.model.topic.log_rows import LogRows
 
-# Records whose time is over are let go of this often when nobody reads or appends.
+# How often expired records are removed if no client reads or appends.
 TRIM_MS: Final = 1000
-# Records that are let go at once; the others in the turns that follow.
+# Records removed at once; the others are removed in the following turns.
 TRIM_ROWS: Final = 16 << 10
-# What it takes to free a chunk, in units of work.
+# Units of work to free a chunk.
 CHUNK_UNITS: Final = 50
-# And to join its texts.
+# Units of work to join its texts.
 JOIN_UNITS: Final = 150
-# Records that are appended at one moment in a unit of work.
+# Records of one write that are appended in a unit of work.
 ROWS_PER_UNIT: Final = 2
-# How often the texts of a long write are made anew over turns because others wrote to its log.
+# How often a long write is stamped again over turns because others wrote to its log.
 STAMPED_AGAIN_MAX: Final = 4
 
 
 class HoldsRecords(Refused):
-    """Records are where the class of their log had them put, and stay there."""
+    """The durability of a log that holds records cannot change between memory and disk."""
 
 
 @final
 class TrimAlarm(Alarm):
-    """Rings when the first record of a log has lived long enough."""
+    """Fires when the first record of a log has expired."""
 
     def __init__(self, yard: Yard, log: LogTopic) -> None:
         super().__init__(0, NEVER_MS, 0)
@@ -78,14 +78,14 @@ class TrimAlarm(Alarm):
         self._log = log
 
     def ring(self, now_ms: i64) -> None:
-        """Let go of what has lived long enough."""
+        """Remove expired records."""
         trim(self._yard, self._log, now_ms)
         set_alarm(self._yard, self._log, now_ms)
 
 
 def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
-    """See that records go in time though nobody reads or appends."""
-    # Longer than any timer is as good as for ever, and leaves room for a sum.
+    """Ensure that records expire in time even if no client reads or appends."""
+    # Longer than any timer is as good as forever; half of it avoids an overflow below.
     ttl_ms: i64 = min(log.config.ttl_ms, NEVER_MS // 2)
     if (ttl_ms == 0 and not log.is_late) or log.count == 0:
         return
@@ -94,7 +94,7 @@ def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     if log.is_late:
         yard.arm(log.alarm, now_ms + 1)
     elif log.alarm.pos < 0:
-        # One from before the clock was set back may leave long before its time is over.
+        # A record from before the clock was set back may have a time in the future.
         at_ms = min(log.earliest_at_ms(), now_ms)
         yard.arm(log.alarm, max(at_ms + ttl_ms + 1, now_ms + TRIM_MS))
 
@@ -103,7 +103,7 @@ def set_alarm(yard: Yard, log: LogTopic, now_ms: i64) -> None:
 
 
 def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopic:
-    """Return the log of that name, or make it; YardFull on a full disk."""
+    """Return the log with this name, or create it; YardFull on a full disk."""
     known = yard.logs.get(name)
     if known is not None:
         return known
@@ -116,7 +116,7 @@ def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopi
             raise YardFull
         log.incarnation = yard.stamp(now_ms)
         journal.append_head(log)
-        journal.set_entry(CONFIG, name.encode(), value)
+        journal.set_entry(EntryKind.CONFIG, name.encode(), value)
         yard.log_numbers[log.number] = log
     else:
         log.incarnation = yard.stamp(now_ms)
@@ -126,9 +126,9 @@ def open_log(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> LogTopi
 
 
 def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> None:
-    """Replace the configuration of a log, and let go of what the new one allows no more.
+    """Replace the configuration of a log, and remove records that the new one does not allow.
 
-    HoldsRecords if those there are would have to move between memory and disk.
+    Raises HoldsRecords if existing records would have to move between memory and disk.
     """
     journal = yard.journal
     trim(yard, log, now_ms)
@@ -141,7 +141,7 @@ def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> N
             raise YardFull
         if is_moving:
             _change_kind(yard, log)
-        journal.set_entry(CONFIG, log.name.encode(), value)
+        journal.set_entry(EntryKind.CONFIG, log.name.encode(), value)
         log.batch = journal.open_number
     log.config = config
     trim(yard, log, now_ms)
@@ -152,7 +152,7 @@ def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> N
 
 
 def _change_kind(yard: Yard, log: LogTopic) -> None:
-    """Have an empty log begin anew, in memory or on the disk; what was is told by its head."""
+    """Restart an empty log in memory or on disk; its head keeps the floors and the next seq."""
     log.erased_floor = log.next_seq
     log.chunks.clear()
     log.memory = 0
@@ -162,11 +162,11 @@ def _change_kind(yard: Yard, log: LogTopic) -> None:
 
 
 def drop_log(yard: Yard, log: LogTopic, now_ms: i64) -> None:
-    """Let go of a log and all it holds; one of the same name later is another."""
+    """Delete a log with all its records; a later one with the same name is a new log."""
     journal = yard.journal
     if journal.is_on:
         try:
-            journal.drop_entry(CONFIG, log.name.encode())
+            journal.drop_entry(EntryKind.CONFIG, log.name.encode())
         except StorageFull as error:
             raise YardFull from error
         log.batch = journal.open_number
@@ -179,9 +179,9 @@ def drop_log(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     chunks = log.take_all()
     keys, log.keys = log.keys, RecentKeys()
     if chunks or keys.count() > 0:
-        yard.tasks.begin(DroppedLog(journal.ledger, chunks, keys), None, now_ms)
+        yard.tasks.begin(DroppedLog(journal.live_bytes, chunks, keys), None, now_ms)
     settle(yard, log)
-    journal.ledger.forget_head(log)
+    journal.live_bytes.forget_head(log)
     _tell(log)
 
 
@@ -189,13 +189,15 @@ def drop_log(yard: Yard, log: LogTopic, now_ms: i64) -> None:
 class DroppedLog(Task):
     """Frees the memory of a log that was dropped."""
 
-    def __init__(self, ledger: Ledger, chunks: list[Chunk], keys: RecentKeys[WriteKey]) -> None:
+    def __init__(
+        self, live_bytes: LiveBytes, chunks: list[LogChunk], keys: RecentKeys[WriteKey]
+    ) -> None:
         super().__init__()
-        self._ledger = ledger
+        self._ledger = live_bytes
         self._chunks = chunks
         self._keys = keys
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
         """Free some keys, then some chunks."""
         done = self._forget_keys(most)
         while done < most and self._chunks:
@@ -219,26 +221,26 @@ class DroppedLog(Task):
 
 
 def hold_reader(log: LogTopic, reader: LogReader) -> None:
-    """Tell `reader` of news from now on."""
+    """Notify `reader` of new records from now on."""
     log.readers[reader] = None
 
 
 def drop_reader(log: LogTopic, reader: LogReader) -> None:
-    """Tell `reader` of news no more."""
+    """Stop notifying `reader`."""
     log.readers.pop(reader, None)
 
 
 def _tell(log: LogTopic) -> None:
-    # One that is told may leave, or let others come.
+    # A reader may remove itself or add others while it is notified.
     for reader in list(log.readers):
         if reader in log.readers:
             reader.appended(log)
 
 
 def settle(yard: Yard, log: LogTopic) -> None:
-    """Bring the books up to date after records came or went."""
+    """Update the accounting after records were added or removed."""
     if log.freed:
-        yard.journal.ledger.free_rows(log)
+        yard.journal.live_bytes.free_rows(log)
     more = log.memory - log.memory_counted
     yard.bodies.in_memory += more
     if log.config.durability == EPHEMERAL:
@@ -249,8 +251,8 @@ def settle(yard: Yard, log: LogTopic) -> None:
 # -- append ---------------------------------------------------------------------------------------
 
 
-def draft(items: LogRows, row: Row) -> None:
-    """Add a record to a write, as far as that can be done before it has a seq."""
+def draft(items: LogRows, row: LogRecord) -> None:
+    """Add a record to a write, as far as that is possible before it has a seq."""
     node = b""
     if row.node:
         # Most writes come from one node.
@@ -270,17 +272,17 @@ def _time_of(yard: Yard, log: LogTopic | None, now_ms: i64) -> i64:
     return ts if log is None else max(ts, log.last_write_ms)
 
 
-def _foretell(yard: Yard, log: LogTopic | None, items: LogRows, now_ms: i64) -> None:
+def _set_expected_seqs(yard: Yard, log: LogTopic | None, items: LogRows, now_ms: i64) -> None:
     next_seq: i64 = 1 if log is None else log.next_seq
-    items.foretell(next_seq, _time_of(yard, log, now_ms))
+    items.set_expected_seqs(next_seq, _time_of(yard, log, now_ms))
 
 
 @final
-class Stamping:
-    """The texts of a long write, which are made before it is entered: with the seqs it will have.
+class WriteDraft:
+    """Builds the texts of a long write with the expected seqs before it is appended.
 
-    Where others write to the log meanwhile the texts are made anew, some at a time, and in the end
-    at once. The log is known by its name: it may be dropped, and there may be another one then.
+    If others write to the log meanwhile, the texts are built again in slices, and as a last resort
+    at once. The log is referred to by name: it may be dropped, and a new one created meanwhile.
     """
 
     def __init__(self, yard: Yard, name: str, items: LogRows, now_ms: i64) -> None:
@@ -288,10 +290,10 @@ class Stamping:
         self._name: str = name
         self._items = items
         self._again: i64 = STAMPED_AGAIN_MAX
-        _foretell(yard, yard.logs.get(name), items, now_ms)
+        _set_expected_seqs(yard, yard.logs.get(name), items, now_ms)
 
-    def go_on(self, most: i64, now_ms: i64) -> i64:
-        """Go on with rows that are all there; fewer units than `most` say that they are ready."""
+    def proceed(self, most: i64, now_ms: i64) -> i64:
+        """Continue with complete rows; fewer units than `most` mean that they are ready."""
         items = self._items
         done: i64 = 0
         while done < most:
@@ -301,7 +303,7 @@ class Stamping:
                 if self._again == 0 or _is_right(log, items):
                     break
                 self._again -= 1
-                _foretell(self._yard, log, items, now_ms)
+                _set_expected_seqs(self._yard, log, items, now_ms)
         return done
 
 
@@ -309,8 +311,8 @@ def _is_right(log: LogTopic | None, items: LogRows) -> bool:
     return items.is_right(1, 0) if log is None else items.is_right(log.next_seq, log.last_write_ms)
 
 
-def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) -> Appended:
-    """Append records, all or none; with the key of an earlier write, answer what that one got.
+def append(yard: Yard, log: LogTopic, rows: list[LogRecord], key: str, now_ms: i64) -> Appended:
+    """Append records, all or none; with the key of an earlier write, return its result.
 
     TopicFull, WriteTooLarge and YardFull change nothing.
     """
@@ -321,7 +323,7 @@ def append(yard: Yard, log: LogTopic, rows: list[Row], key: str, now_ms: i64) ->
 
 
 def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: i64) -> Appended:
-    """Append records that were made ready by `draft`, as `append` does."""
+    """Append records that were prepared by `draft`, as `append` does."""
     assert items.count() > 0
     assert not log.is_dropped
     trim(yard, log, now_ms)
@@ -329,7 +331,7 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
     if key:
         known = log.keys.get(key)
         if known is not None and is_known(log, known, now_ms):
-            # Who writes is told how far the log has come since.
+            # The reply shows the current head of the log, so it waits for that too.
             batch = max(known.batch, log.batch)
             return Appended(known.first_seq, known.last_seq, batch, is_deduped=True)
     floor = _make_way(log, items.count(), items.content_size)
@@ -350,7 +352,7 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
     set_alarm(yard, log, now_ms)
     appended = Appended(items.first_seq, log.next_seq - 1, batch, is_deduped=False)
     if log.onward is not None:
-        # May lead back here.
+        # A router may lead back to this log.
         log.onward.copy(now_ms)
     if floor >= items.first_seq:
         trim(yard, log, now_ms)
@@ -361,15 +363,15 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
 
 
 def _stamp(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> None:
-    """Give the records of a write the next seqs of a log, and the time."""
-    if items.is_foretold and not _is_right(log, items):
-        _foretell(yard, log, items, now_ms)
+    """Set the seqs and the time of the records of a write."""
+    if items.has_expected_seqs and not _is_right(log, items):
+        _set_expected_seqs(yard, log, items, now_ms)
         items.stamp_some(NEVER_MS)
     items.stamp(log.next_seq, _time_of(yard, log, now_ms), now_ms)
 
 
 def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
-    """Return below which seq records must go so that so much more fits the caps."""
+    """Return the seq below which records must be removed so that the write fits the caps."""
     config = log.config
     cap_records: i64 = config.cap_records
     cap_bytes: i64 = config.cap_bytes
@@ -382,12 +384,12 @@ def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
         return 0
     if config.discard != DISCARD_OLD:
         raise TopicFull
-    # Of a write larger than the caps the oldest go too, once it is written.
+    # If the write itself exceeds the caps, its oldest records are removed once it is written.
     return log.next_seq if is_exceeded else log.floor_without(over_count, over_size)
 
 
 def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
-    """Make room for a write, and reserve its seqs; tell whether the journal takes its records."""
+    """Make room for a write and reserve its seqs; return whether its records are journaled."""
     journal = yard.journal
     if not yard.bodies.admits(items.size):
         raise YardFull
@@ -398,12 +400,12 @@ def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
     if not is_written:
         if not yard.bodies.admits_pinned(items.size):
             raise YardFull
-        is_reserved = seq_after <= log.limit_before and seq_after + SEQ_BLOCK // 2 <= log.seq_limit
+        is_reserved = seq_after <= log.durable_limit and seq_after + SEQ_BLOCK // 2 <= log.seq_limit
         if is_reserved and log.onward is None:
             return False
     room = 2 * head_bytes(log) + (log_length(items) if is_written else 0)
     if log.onward is not None:
-        # Copies lie in the same batch, or after a crash nobody would know what was copied.
+        # Copies must be in the same batch, or a crash would lose track of what was copied.
         room += log.onward.room(len(items.seqs), items.size)
     if not journal.admit(room, now_ms):
         raise YardFull
@@ -413,21 +415,21 @@ def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
 
 
 def _reserve(yard: Yard, log: LogTopic, seq_after: i64, count: i64) -> None:
-    """See that no seq below `seq_after` is given again, whatever a crash may lose."""
+    """Ensure that no seq below `seq_after` is issued again, whatever a crash may lose."""
     journal = yard.journal
     if journal.durable >= log.limit_batch:
-        log.limit_before = log.seq_limit
+        log.durable_limit = log.seq_limit
     if seq_after + SEQ_BLOCK // 2 > log.seq_limit:
         log.seq_limit = seq_after + max(SEQ_BLOCK, 16 * count)
         journal.append_head(log)
         log.limit_batch = journal.open_number
-    if seq_after > log.limit_before:
+    if seq_after > log.durable_limit:
         journal.sync_wanted = max(journal.sync_wanted, log.limit_batch)
 
 
 def _reserved_by(yard: Yard, log: LogTopic) -> i64:
-    """Return the batch that must be safe before the newest seq of a log may be told."""
-    if not yard.journal.is_on or log.next_seq <= log.limit_before:
+    """Return the batch that must be safe before a reply may show the newest seq of a log."""
+    if not yard.journal.is_on or log.next_seq <= log.durable_limit:
         return 0
     return log.limit_batch
 
@@ -449,7 +451,7 @@ def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written:
         items.place(0)
     count: i64 = len(items.seqs)
     if log.add(items, segment):
-        yard.tasks.follow(Joining(log, items.first_seq - 1))
+        yard.tasks.follow(TextJoining(log, items.first_seq - 1))
     if log.count == count:
         log.earliest_seq = items.first_seq
     log.next_seq = items.first_seq + count
@@ -461,7 +463,7 @@ def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written:
 
 
 @final
-class Joining(Task):
+class TextJoining(Task):
     """Joins the texts of chunks that a write of many records has filled."""
 
     def __init__(self, log: LogTopic, first_seq: i64) -> None:
@@ -469,8 +471,8 @@ class Joining(Task):
         self._log = log
         self._next: i64 = first_seq
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nobody sees a difference
-        """Join some; the newest chunk still grows."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Join some texts, except those of the newest chunk, which still grows."""
         done: i64 = 0
         chunks = self._log.chunks
         index = self._log.chunk_index(self._next)
@@ -482,13 +484,13 @@ class Joining(Task):
         return done
 
 
-# -- letting go -----------------------------------------------------------------------------------
+# -- trim -----------------------------------------------------------------------------------------
 
 
 def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
-    """Let go of what is too old or too much, of very much some at a time.
+    """Remove records that are too old or too many; a large number in slices.
 
-    On a disk without any room it stays for now.
+    On a disk without any room they stay for now.
     """
     log.is_late = False
     if log.count == 0:
@@ -527,13 +529,13 @@ def _let_go(yard: Yard, log: LogTopic, cap_floor: i64, ttl_floor: i64) -> None:
 
 
 def make_head_room(yard: Yard, log: LogTopic, size: i64) -> None:
-    """See that the head of a log can be written, and so many bytes more; StorageFull if not."""
+    """Ensure that the head of a log and `size` more bytes can be written, or raise StorageFull."""
     if log.is_written:
         yard.journal.make_room(head_bytes(log) + size)
 
 
 def remember_head(yard: Yard, log: LogTopic) -> None:
-    """Write down the floors of a log, where the journal knows any of its records."""
+    """Append the head of a log with its floors, if the journal has any of its records."""
     if log.is_written:
         yard.journal.append_head(log)
 
@@ -560,19 +562,19 @@ def read(yard: Yard, log: LogTopic, query: LogQuery, now_ms: i64) -> LogPage:
 
 
 def gap(page: LogPage, gap_from: i64, gap_to: i64, reason: str) -> Tombstone:
-    """Return what the reader of a page is told of records that are not on it."""
+    """Return the tombstone for records that are missing from a page."""
     return Tombstone(gap_from, gap_to, reason, page.earliest_seq, page.head_seq)
 
 
 def gap_reason(cap_floor: i64, ttl_floor: i64, after: i64) -> str:
-    """Return why something behind a cursor is gone, by the floors it lies below."""
+    """Return why records after a cursor were removed, by the floors above it."""
     if cap_floor > after + 1:
         return MIXED if ttl_floor > after + 1 else CAP
     return TTL
 
 
 def seq_at(yard: Yard, log: LogTopic, ts_ms: i64) -> i64:
-    """Return the seq of the first record that came at `ts_ms` or later, or the next seq."""
+    """Return the seq of the first record written at `ts_ms` or later, or the next seq."""
     trim(yard, log, yard.now_ms)
     low: i64 = 0
     high: i64 = len(log.chunks)

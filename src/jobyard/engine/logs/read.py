@@ -1,8 +1,8 @@
-"""How a page of a log is put together: slices where a reader wants texts as they are.
+"""Builds pages of a log, mostly from slices of the stored text.
 
-A text is stored as most readers see it, so a page is mostly slices of what is there. Only where a
-reader wants tags, no meta, or nothing of its own node, and the chunk has such, is it put together
-record by record. Changes nothing.
+A text is stored as most readers see it, so a page is mostly slices of it. A page is built record by
+record only if the reader wants tags, no meta, or no records of its own node, and the chunk has
+such. Changes nothing.
 """
 
 import json
@@ -15,24 +15,24 @@ from mypy_extensions import i64
 from jobyard.engine.logs.text import text_at, texts_between
 from jobyard.errors import TextDamaged
 from jobyard.journal.journal import Journal
-from jobyard.model.topic.log import LogPage, LogQuery, LogTopic, Row, next_alive, next_dead
-from jobyard.model.topic.log_chunk import Chunk
+from jobyard.model.topic.log import LogPage, LogQuery, LogRecord, LogTopic, next_alive, next_dead
+from jobyard.model.topic.log_chunk import LogChunk
 
-# Records that are remembered for the next who asks.
+# The most bytes of records that are kept for the next reader.
 SHARED_SIZE_MAX: Final = 1 << 20
 
 
 def label_of(name: bytes, value: str) -> bytes:
-    """Return a label as it is shown; nothing for one that is not set."""
+    """Return a label as it is shown, or nothing if it is not set."""
     if not value:
         return b""
     return b"".join([name, encode_basestring_ascii(value).encode(), b","])
 
 
 def collect(journal: Journal, log: LogTopic, query: LogQuery, page: LogPage) -> None:
-    """Fill a page with what follows its cursor; move that past all that was looked at.
+    """Fill a page with the records after its cursor, and move the cursor past what was scanned.
 
-    A page ends before text that is damaged on disk; TextDamaged where it would begin with it.
+    A page ends before text that is damaged on disk; TextDamaged if it would begin with it.
     """
     left: i64 = query.max_bytes
     seq = page.next_from_seq + 1
@@ -51,17 +51,19 @@ def collect(journal: Journal, log: LogTopic, query: LogQuery, page: LogPage) -> 
     page.next_from_seq = page.head_seq
 
 
-def _is_plain(chunk: Chunk, query: LogQuery) -> bool:
-    """Tell whether the texts of a chunk are what the reader wants to see."""
+def _is_plain(chunk: LogChunk, query: LogQuery) -> bool:
+    """Return whether the stored texts of a chunk are what the reader requested."""
     if not query.include_data:
         return False
     if (query.include_tags and chunk.has_labels) or (not query.include_meta and chunk.has_meta):
         return False
-    # A reader is shown who wrote a record, and not those of its own.
+    # A reader sees which node wrote a record, and does not see records of its own node.
     return len(chunk.node_numbers) == 0
 
 
-def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, page: LogPage) -> i64:
+def _slice(
+    journal: Journal, chunk: LogChunk, slot: i64, limit: i64, left: i64, page: LogPage
+) -> i64:
     """Add the records of a chunk as they are; return the bytes left, or -1 for a full page."""
     used = chunk.used()
     while True:
@@ -87,7 +89,7 @@ def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, pag
                 texts[0] = texts[0][1:]
             page.records.extend(texts)
             if len(texts) < taken - start:
-                # What is damaged is for the next read to tell.
+                # The next read reports the damage.
                 taken = start + len(texts)
                 end = taken + 1
         page.count += taken - start
@@ -99,9 +101,9 @@ def _slice(journal: Journal, chunk: Chunk, slot: i64, limit: i64, left: i64, pag
 
 
 def whole_texts(
-    journal: Journal, chunk: Chunk, start: i64, end: i64, *, needs_one: bool
+    journal: Journal, chunk: LogChunk, start: i64, end: i64, *, needs_one: bool
 ) -> list[bytes]:
-    """Return the texts up to the first damaged one; TextDamaged if there is none but needs be."""
+    """Return the texts before the first damaged one; TextDamaged if `needs_one` and none is."""
     try:
         return texts_between(journal, chunk, start, end)
     except TextDamaged as damage:
@@ -111,7 +113,7 @@ def whole_texts(
         return texts_between(journal, chunk, start, stop)
 
 
-def size_between(chunk: Chunk, start: i64, end: i64) -> i64:
+def size_between(chunk: LogChunk, start: i64, end: i64) -> i64:
     """Return the size of the texts of some slots."""
     if chunk.is_joined:
         return i64(chunk.ends[end - 1]) - chunk.start_of(start)
@@ -122,8 +124,11 @@ def size_between(chunk: Chunk, start: i64, end: i64) -> i64:
     return size
 
 
-def fit_end(chunk: Chunk, start: i64, end: i64, left: i64, *, needs_one: bool) -> i64:
-    """Return up to where the records from `start` fit into `left` bytes, or the first at least."""
+def fit_end(chunk: LogChunk, start: i64, end: i64, left: i64, *, needs_one: bool) -> i64:
+    """Return the end of the records from `start` that fit into `left` bytes.
+
+    With `needs_one`, the first counts even if it does not fit.
+    """
     if size_between(chunk, start, end) <= left:
         return end
     if chunk.is_joined:
@@ -138,14 +143,14 @@ def fit_end(chunk: Chunk, start: i64, end: i64, left: i64, *, needs_one: bool) -
 
 def _pick(
     journal: Journal,
-    chunk: Chunk,
+    chunk: LogChunk,
     slot: i64,
     query: LogQuery,
     nodes: list[bytes],
     left: i64,
     page: LogPage,
 ) -> i64:
-    """Add the records of a chunk that are for this reader, one by one, as it wants to see them."""
+    """Add the records of a chunk for this reader one by one, in the form it requested."""
     own = {chunk.node_numbers[node] for node in nodes if node in chunk.node_numbers}
     used = chunk.used()
     while slot < used:
@@ -157,7 +162,7 @@ def _pick(
             except TextDamaged:
                 if page.count == 0:
                     raise
-                # It is for the next read to tell.
+                # The next read reports the damage.
                 return -1
             text = chunk.view(
                 slot,
@@ -178,19 +183,19 @@ def _pick(
 
 
 @final
-class Rows:
-    """Records as their writers gave them, with their seqs."""
+class WrittenRows:
+    """Records as they were written, with their seqs."""
 
     def __init__(self) -> None:
         self.seqs: list[int] = []
-        self.rows: list[Row] = []
-        # Up to here there is no other.
+        self.rows: list[LogRecord] = []
+        # There are no other records up to here.
         self.last_seq: i64 = 0
 
 
-def rows_after(journal: Journal, log: LogTopic, after_seq: i64, most: i64) -> Rows:
-    """Return the records that follow a seq, but for those that are damaged on disk."""
-    found = Rows()
+def rows_after(journal: Journal, log: LogTopic, after_seq: i64, most: i64) -> WrittenRows:
+    """Return the records that follow a seq, except those that are damaged on disk."""
+    found = WrittenRows()
     index = log.chunk_index(after_seq + 1)
     while index < len(log.chunks):
         chunk = log.chunks[index]
@@ -202,7 +207,7 @@ def rows_after(journal: Journal, log: LogTopic, after_seq: i64, most: i64) -> Ro
             try:
                 found.rows.append(_row_at(chunk, slot, text_at(journal, chunk, slot)))
             except TextDamaged:
-                # As good as gone.
+                # Treated as deleted.
                 slot = next_alive(chunk, slot + 1)
                 continue
             found.seqs.append(chunk.base + slot)
@@ -212,28 +217,28 @@ def rows_after(journal: Journal, log: LogTopic, after_seq: i64, most: i64) -> Ro
     return found
 
 
-def _row_at(chunk: Chunk, slot: i64, text: bytes) -> Row:
+def _row_at(chunk: LogChunk, slot: i64, text: bytes) -> LogRecord:
     data, meta = chunk.content_of(slot, text)
     label = chunk.label_at(slot)
     if not label:
-        return Row(data, meta)
+        return LogRecord(data, meta)
     labels = json.loads(b"{" + label[:-1] + b"}")
-    return Row(data, meta, labels.get("$tag", ""), labels.get("$node", ""))
+    return LogRecord(data, meta, labels.get("$tag", ""), labels.get("$node", ""))
 
 
 @final
 class SharedRows:
-    """Records that were read for one and are asked for by others next, if nothing has left."""
+    """Records read for one router, kept for the next that asks, if none were removed since."""
 
     def __init__(self) -> None:
-        self._rows: Rows | None = None
+        self._rows: WrittenRows | None = None
         self._after: i64 = 0
         self._most: i64 = 0
-        # How many seqs have no record any more.
+        # How many seqs have no record.
         self._gone: i64 = 0
 
-    def after(self, journal: Journal, log: LogTopic, cursor: i64, most: i64) -> Rows:
-        """Return the records that follow a seq; long ones are read anew each time."""
+    def after(self, journal: Journal, log: LogTopic, cursor: i64, most: i64) -> WrittenRows:
+        """Return the records that follow a seq; long ones are read again each time."""
         gone = log.next_seq - log.count
         rows = self._rows
         if rows is not None and self._after == cursor and self._most == most and self._gone == gone:

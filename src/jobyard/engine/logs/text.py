@@ -1,8 +1,8 @@
 """Where the text of a log is: in memory while the budget lasts, otherwise only in the journal.
 
-The oldest text goes first, because readers mostly follow the newest, and a chunk at a time. It is
-read back by place for the one who asks, and not kept: the kernel remembers what is asked for often.
-What the disk gives is held against its checksum. Without a journal nothing goes.
+The oldest text is freed first, because readers mostly follow the newest, and a chunk at a time. It
+is read back from its place for each reader and not kept: the page cache holds what is read often.
+Text from the disk is verified by its checksum. Without a journal no text is freed.
 """
 
 from typing import Final, final
@@ -16,22 +16,22 @@ from jobyard.errors import TextDamaged
 from jobyard.journal.format.segment import segment_name
 from jobyard.journal.journal import Journal
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_chunk import Chunk
+from jobyard.model.topic.log_chunk import LogChunk
 
-# What lies between two texts is read along with them if it is no more than this.
+# The longest gap between two texts that are read together.
 GAP_MAX: Final = 4096
-# Other logs that are looked at with every write beyond the budget.
+# How many other logs every write beyond the budget checks for text to free.
 TURNS: Final = 4
-# Bytes of text that are let go of at once; in a unit of work; and freed in one.
+# Bytes of text evicted at once; bytes evicted, and bytes freed, in one unit of work.
 COOLED_AT_ONCE: Final = 1 << 20
 COOLED_PER_UNIT: Final = 2048
-FREED_PER_UNIT: Final = 32 << 10
+TEXT_FREED_PER_UNIT: Final = 32 << 10
 
 
 def cool(yard: Yard, log: LogTopic) -> None:
-    """Let go of old text while there is too much in memory: of this log, then of a few others.
+    """Free old text while there is too much in memory: of this log, then of a few others.
 
-    Of very much only some at once, and the rest over turns.
+    A large amount is freed only in part at once, and the rest over turns.
     """
     if yard.bodies.has_budget(0) or not yard.journal.is_on:
         return
@@ -46,11 +46,11 @@ def cool(yard: Yard, log: LogTopic) -> None:
         turns += 1
     if left <= 0 and not log.is_cooling:
         log.is_cooling = True
-        yard.tasks.follow(Cooling(yard, log))
+        yard.tasks.follow(TextEviction(yard, log))
 
 
 def _cool_one(yard: Yard, log: LogTopic, most: i64) -> i64:
-    """Let go of about `most` bytes of old text; return how many more that might have been."""
+    """Free about `most` bytes of old text; return how much of `most` is left."""
     last: i64 = len(log.chunks) - 1
     index = log.chunk_index(log.cooled_below)
     while index < last and most > 0 and not yard.bodies.has_budget(0):
@@ -68,27 +68,27 @@ def _cool_one(yard: Yard, log: LogTopic, most: i64) -> i64:
     return most
 
 
-def _let_go(yard: Yard, log: LogTopic, chunk: Chunk) -> None:
+def _let_go(yard: Yard, log: LogTopic, chunk: LogChunk) -> None:
     memory = log.memory
     pieces = chunk.pieces
     log.cool(chunk)
     yard.bodies.in_memory += log.memory - memory
     log.memory_counted = log.memory
     if memory - log.memory > COOLED_AT_ONCE:
-        yard.tasks.follow(Freeing(pieces))
+        yard.tasks.follow(TextFreeing(pieces))
 
 
 @final
-class Cooling(Task):
-    """Lets go of the text of a log for which there is too little memory."""
+class TextEviction(Task):
+    """Frees text of a log that is beyond the budget."""
 
     def __init__(self, yard: Yard, log: LogTopic) -> None:
         super().__init__()
         self._yard = yard
         self._log = log
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nobody sees a difference
-        """Let some of it go."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Free a slice of the text."""
         size = most * COOLED_PER_UNIT
         left = _cool_one(self._yard, self._log, size)
         if left <= 0:
@@ -98,35 +98,35 @@ class Cooling(Task):
 
 
 @final
-class Freeing(Task):
-    """Frees long texts."""
+class TextFreeing(Task):
+    """Frees the memory of long texts."""
 
     def __init__(self, texts: list[bytes]) -> None:
         super().__init__()
         self._texts = texts
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
-        """Free some of them."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Free some of the texts."""
         return free_some(self._texts, most)
 
 
 def free_some(texts: list[bytes], most: i64) -> i64:
-    """Free some texts; return how many units of work that took, fewer than `most` if all went."""
+    """Free some texts; return how many units that took, fewer than `most` if all are freed."""
     done: i64 = 0
     while done < most and texts:
-        done += 1 + len(texts.pop()) // FREED_PER_UNIT
+        done += 1 + len(texts.pop()) // TEXT_FREED_PER_UNIT
     return done
 
 
-def texts_between(journal: Journal, chunk: Chunk, start: i64, end: i64) -> list[bytes]:
-    """Return the texts of some slots, all of which hold records; TextDamaged where one is not."""
+def texts_between(journal: Journal, chunk: LogChunk, start: i64, end: i64) -> list[bytes]:
+    """Return the texts of slots that all hold records; raise TextDamaged if one is damaged."""
     if not chunk.is_joined:
         return chunk.pieces[start:end]
     if not chunk.is_cold:
         return [chunk.text_at(slot) for slot in range(int(start), int(end))]
     texts: list[bytes] = []
     while start < end:
-        # What is on its way to the disk is read batch by batch.
+        # Texts that are not written yet are read batch by batch.
         stop = _run_end(chunk, start, end, 0 if journal.pending else GAP_MAX)
         first: i64 = chunk.offsets[start]
         size = chunk.offsets[stop - 1] + chunk.size_of(stop - 1) - first
@@ -142,9 +142,9 @@ def texts_between(journal: Journal, chunk: Chunk, start: i64, end: i64) -> list[
 
 
 def _damaged(
-    journal: Journal, chunk: Chunk, slot: i64, stop: i64, data: bytes, first: i64
+    journal: Journal, chunk: LogChunk, slot: i64, stop: i64, data: bytes, first: i64
 ) -> TextDamaged:
-    """Return how many records from a damaged one on are damaged, and see that it is told.
+    """Find how many records from a damaged one on are damaged, and register the damage.
 
     `data` is what was read up to `stop`, and `first` the offset where it begins.
     """
@@ -161,15 +161,15 @@ def _damaged(
     return damage
 
 
-def text_at(journal: Journal, chunk: Chunk, slot: i64) -> bytes:
+def text_at(journal: Journal, chunk: LogChunk, slot: i64) -> bytes:
     """Return the text of a slot that holds a record."""
     if chunk.is_cold:
         return texts_between(journal, chunk, slot, slot + 1)[0]
     return chunk.text_at(slot)
 
 
-def _run_end(chunk: Chunk, start: i64, end: i64, gap_max: i64) -> i64:
-    """Return up to where texts lie so close together that they are read at once."""
+def _run_end(chunk: LogChunk, start: i64, end: i64, gap_max: i64) -> i64:
+    """Return the end of a run of texts that are close enough to be read at once."""
     slot = start + 1
     while slot < end and chunk.segments[slot] == chunk.segments[start]:
         gap = chunk.offsets[slot] - (chunk.offsets[slot - 1] + chunk.size_of(slot - 1))

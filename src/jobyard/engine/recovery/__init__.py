@@ -1,1 +1,1 @@
-"""From a journal to a yard, and the journal kept small. Above all other folders of the engine."""
+"""Rebuilds a yard from its journal, and compacts the journal. Above all other engine folders."""

@@ -1,17 +1,18 @@
-"""Takes what lives out of a segment that is mostly dead, then lets the segment go.
+"""Copies live records out of a segment that is mostly dead, then removes the segment.
 
-Segments are chosen by their dead share, not by age, so one old job never pins the journal and what
-stays long is not copied in a circle: it comes to rest in cold segments. One victim at a time:
+Segments are chosen by their dead share, not by age, so one old job never pins the journal, and
+long-lived records are not copied again and again: they settle in cold segments. One victim at a
+time:
 
     scan, a slice a turn -> all copies durable -> DROPPED durable -> unlinked, directory synced
 
-Only then is the next chosen. A crash at any arrow leaves both the victim and the copies or only the
+Only then is the next chosen. A crash at any arrow leaves the victim and the copies or only the
 copies, and replay, which follows batch numbers, ends in the same state.
 
-A segment that cannot be read is left where it is until nothing in it lives, and all others go on.
-So do those that got copies out of it: what tells of the death of a copied job is kept only as long
-as the segment of the copy, and without it the damaged one would bring the job back. A long body
-that is damaged is copied as it is, under the checksum it had.
+A segment that cannot be read stays until nothing in it is live; all others are still compacted,
+except those that hold copies out of it. They stay too: the kill record of a copied job is kept only
+as long as the segment of the copy, and without it the damaged segment would bring the job back. A
+damaged long body is copied as it is, with its original checksum.
 """
 
 from typing import Final, final
@@ -49,7 +50,7 @@ from jobyard.journal.format.segment import (
     spare_name,
 )
 from jobyard.journal.recovery.reader import Reader
-from jobyard.journal.space.survivors import Saved
+from jobyard.journal.space.survivors import Survivors
 from jobyard.model.job import GONE, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.topic.log import LogTopic
@@ -60,12 +61,12 @@ SCANNING: Final = 1
 COPYING: Final = 2
 DROPPING: Final = 3
 
-# What one slice may write and look at: about 2 ms of work.
+# The most that one slice may write and read: about 2 ms of work.
 SLICE_BYTES: Final = 256 * 1024
 SLICE_BATCHES: Final = 64
 SLICE_RECORDS: Final = 3000
 SLICE_READ: Final = 1 << 20
-# More files than this are brought together even where they are well filled.
+# If there are more small segments than this, they are merged even if they are mostly live.
 SMALL_SEGMENTS_MAX: Final = 8
 
 
@@ -76,17 +77,17 @@ class Compactor:
     def __init__(self, yard: Yard, first: list[int]) -> None:
         self._yard = yard
         self._journal = yard.journal
-        # Victims of a compaction that a crash cut short: these go before any other.
+        # Victims of a compaction that a crash interrupted: these are compacted first.
         self._first: list[int] = first
         self.phase: int = IDLE
         self._reader: Reader | None = None
-        # The batch that is looked at: where it is in the segment, and how much of it was seen.
+        # The batch being scanned: its offset in the segment, and how much of it is scanned.
         self._head: BatchHead | None = None
         self._batch_at: i64 = 0
         self._seen: i64 = 0
         self._after: i64 = 0
-        # Segments with copies out of the victim; and for each segment that could not be read, those
-        # that must stay as long as it does.
+        # Segments with copies out of the victim; and for each segment that cannot be read, the
+        # segments that must stay as long as it does.
         self._copied_to: set[int] = set()
         self._left: dict[int, set[int]] = {}
         self.dropped_count: i64 = 0
@@ -94,7 +95,7 @@ class Compactor:
         self.slice_records: i64 = SLICE_RECORDS
 
     def step(self) -> bool:
-        """Do one slice of work; True if there is more to do right away."""
+        """Do one slice of work; return True if there is more to do right away."""
         if self.phase == IDLE:
             return self._begin()
         if self.phase == SCANNING:
@@ -165,7 +166,7 @@ class Compactor:
         return best
 
     def _must_stay(self, segment: Segment) -> bool:
-        """Tell whether a segment cannot go because of damage, be it its own or another's."""
+        """Return whether a segment cannot be removed because it or another one is damaged."""
         if any(segment.number in held for held in self._left.values()):
             return True
         return segment.number in self._left and segment.live + segment.past_names > 0
@@ -177,7 +178,7 @@ class Compactor:
         assert reader is not None
         start = reader.offset if self._head is None else self._batch_at
         start_seen = self._seen
-        saved = Saved()
+        saved = Survivors()
         is_done = self._look_at_some(reader, saved)
         if self._reader is None:
             return True
@@ -185,7 +186,7 @@ class Compactor:
             try:
                 self._copied_to.add(self._journal.write_cold(saved))
             except StorageFull:
-                # Nothing was changed: the slice is read again when there is room.
+                # Nothing was changed: the slice is scanned again when there is room.
                 reader.offset = start
                 self._head = None
                 self._seen = start_seen
@@ -194,10 +195,10 @@ class Compactor:
             self._finish_scan()
         return True
 
-    def _look_at_some(self, reader: Reader, saved: Saved) -> bool:
-        """Pick what lives out of the next records; True at the end of the segment.
+    def _look_at_some(self, reader: Reader, saved: Survivors) -> bool:
+        """Collect what is live in the next records; return True at the end of the segment.
 
-        Without a reader afterwards it was given up.
+        If the segment cannot be read, `self._reader` is None afterwards.
         """
         seen: set[int] = set()
         left = self.slice_records
@@ -225,11 +226,11 @@ class Compactor:
         return False
 
     def _give_up(self, offset: i64) -> None:
-        """Leave a segment that cannot be read, and whatever holds copies out of it."""
+        """Skip a segment that cannot be read, and the segments that hold copies out of it."""
         victim = self._victim()
         held = set(self._copied_to)
         if victim.number in self._first:
-            # Where a compaction before the start copied to is not known.
+            # Where a compaction before the start copied to is unknown.
             held.update(self._journal.segments)
             self._first.remove(victim.number)
         held.discard(victim.number)
@@ -239,10 +240,10 @@ class Compactor:
         self._reader = None
         self.phase = IDLE
 
-    def _save(self, head: BatchHead, saved: Saved, seen: set[int], most: i64) -> i64:
-        """Pick what lives out of some records of a batch; -1 if a body cannot be read back.
+    def _save(self, head: BatchHead, saved: Survivors, seen: set[int], most: i64) -> i64:
+        """Collect what is live in at most `most` records of a batch.
 
-        Returns how many more records may be looked at.
+        Returns how many more records may be scanned, or -1 if a body cannot be read.
         """
         reader = self._reader
         assert reader is not None
@@ -276,7 +277,7 @@ class Compactor:
         self._seen = pos - first
         return most
 
-    def _save_base(self, job_id: i64, saved: Saved, seen: set[int]) -> bool:
+    def _save_base(self, job_id: i64, saved: Survivors, seen: set[int]) -> bool:
         job = self._job(job_id)
         victim = self._victim().number
         if job is None or job.place >> 32 != victim or job_id in seen:
@@ -287,7 +288,7 @@ class Compactor:
             if job.size > INLINE_BODY_MAX:
                 body = bodies.salvage(job)
             if body is None:
-                # It cannot be read now, or no checksum of its own would tell a damaged copy.
+                # It cannot be read now, or it has no checksum on disk to mark the copy as damaged.
                 return False
         seen.add(job_id)
         self._journal.warm(job)
@@ -295,28 +296,28 @@ class Compactor:
         return True
 
     def _job(self, job_id: i64) -> Job | None:
-        """Return a job, though it may be there only to be freed: under the number it came with."""
+        """Return a job; one that is only there to be freed gets the queue it was written with."""
         job = self._yard.jobs.find(job_id)
         if job is not None and job.id < job.queue.gone_before and job.queue.frees_before == 0:
             for grave in self._yard.condemned.values():
-                # They are in the order in which they took over.
+                # They are in order of time.
                 if grave.name == job.queue.name and job.id < grave.frees_before:
                     job.queue = grave
                     break
         return job
 
-    def _save_state(self, job_id: i64, saved: Saved, seen: set[int]) -> None:
+    def _save_state(self, job_id: i64, saved: Survivors, seen: set[int]) -> None:
         job = self._job(job_id)
         victim = self._victim().number
         if job is None or i64(job.trail) != victim or job_id in seen:
             return
-        # A base in the same victim comes first in it, and takes the state along.
+        # A base in the same victim comes first, and its copy includes the state.
         if job.place >> 32 != victim:
             seen.add(job_id)
             self._journal.warm(job)
             saved.add_state(job)
 
-    def _save_queue(self, number: i64, name: bytes, saved: Saved) -> None:
+    def _save_queue(self, number: i64, name: bytes, saved: Survivors) -> None:
         queue = self._yard.queues.get(name.decode())
         if queue is None or queue.number != number:
             queue = self._yard.condemned.get(number)
@@ -331,7 +332,7 @@ class Compactor:
         if past is not None and past.segment == self._victim().number and past not in saved.names:
             saved.add_name(past)
 
-    def _save_entry(self, kind: int, key: bytes, saved: Saved) -> None:
+    def _save_entry(self, kind: int, key: bytes, saved: Survivors) -> None:
         journal = self._journal
         entry = journal.entries.get((kind, key))
         victim = self._victim().number
@@ -342,10 +343,10 @@ class Compactor:
         else:
             journal.forget_entry(entry)
 
-    def _save_log(self, data: bytes, pos: i64, kind: int, saved: Saved) -> None:
+    def _save_log(self, data: bytes, pos: i64, kind: int, saved: Survivors) -> None:
         log = self._yard.log_numbers.get(int(read_i32_le(data, pos + 8)))
         if log is None:
-            # It was dropped, and its name is another's or nobody's.
+            # It was dropped.
             return
         victim = self._victim().number
         if kind == KIND_HEAD:
@@ -358,12 +359,12 @@ class Compactor:
         else:
             self._save_rows(log, read_log(data, pos), saved)
 
-    def _save_rows(self, log: LogTopic, rows: LogRows, saved: Saved) -> None:
+    def _save_rows(self, log: LogTopic, rows: LogRows, saved: Survivors) -> None:
         victim = self._victim().number
         key = log.keys.get(rows.key) if rows.key else None
         keyed: LogRows | None = None
         if key is not None and key.segment == victim and key.first_seq == rows.first_seq:
-            # The time of the key on the clock of this boot.
+            # With the time of the key on the clock of this boot.
             keyed = LogRows(rows.first_seq, rows.ts, key.at_ms)
             keyed.key = rows.key
             keyed.total = rows.total
@@ -378,14 +379,14 @@ class Compactor:
             ts = i64(rows.times[i])
             at_ms = i64(chunk.at[seq - chunk.base])
             if keyed is not None:
-                # That of its write, even where the clock was set between it and a copy of it.
+                # The time of its write, even if the clock was set before a copy was made.
                 at_ms = keyed.at_ms
             target = keyed if keyed is not None else saved.rows_of(log, seq, ts, at_ms)
             before = target.size
             target.add(seq, ts, at_ms, rows.texts[i], rows.metas[i], rows.tags[i], rows.nodes[i])
             saved.count_row(target.size - before)
 
-    # -- letting go ---------------------------------------------------------------------------
+    # -- removal ------------------------------------------------------------------------------
 
     def _finish_scan(self) -> None:
         self._after = self._journal.open_number - 1
@@ -393,13 +394,13 @@ class Compactor:
 
     def _announce(self) -> bool:
         durable = self._journal.durable
-        # Something newer than all of it must be on disk: recovery takes the newest for granted.
+        # A newer batch must be on disk: recovery requires the newest one to exist.
         if durable < self._after or durable <= self._victim().last_batch:
             return False
         try:
             self._journal.append_dropped(self._victim())
         except StorageFull:
-            # Nothing was changed: it is said when there is room.
+            # Nothing was changed: it is announced when there is room.
             return False
         self._after = self._journal.open_number
         self.phase = DROPPING
@@ -412,14 +413,14 @@ class Compactor:
         victim = self._victim()
         storage = journal.storage()
         if victim.size == journal.segment_size and journal.spares_wanted() > 0:
-            # What an old use left in it never counts: the segment number is under every checksum.
+            # Its old batches never count again: every checksum covers the segment number.
             name = spare_name(journal.take_segment_number())
             storage.rename(victim.name, name)
             journal.add_spare(name)
         else:
             storage.unlink(victim.name)
         storage.sync_directory()
-        journal.ledger.forget_segment(victim.number)
+        journal.live_bytes.forget_segment(victim.number)
         journal.damages.forget_segment(victim.number)
         self._left.pop(int(victim.number), None)
         journal.is_short = False

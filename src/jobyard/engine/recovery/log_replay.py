@@ -1,12 +1,12 @@
-"""From the records of the journal to logs that can be read.
+"""Rebuilds logs from the records of the journal.
 
-A record of a log may come back in any order: what compaction saved is read later than what was
-appended since. So records find their slots one by one, and only at the end, when all floors and
-configurations are known, is decided which logs there are and what they hold.
+Records of a log may be read in any order: copies that compaction made are read later than records
+appended since. So each record is put into its slot, and only at the end, when all floors and
+configurations are known, it is decided which logs exist and what they hold.
 
-A name belongs to the log with the greatest number, as long as its configuration was not dropped.
-Whatever was written under other numbers is dead, and so is what has no head at all: compaction may
-take the head of a dropped log before its records. Only in a repair may the head be what was lost.
+A name belongs to the log with the greatest number, unless its configuration was dropped. Everything
+written under other numbers is dead, and so are records without a head: compaction may remove the
+head of a dropped log before its records. Only in a repair may the head itself be lost.
 """
 
 from typing import final
@@ -28,7 +28,7 @@ from jobyard.journal.format.log_record import (
     read_log,
 )
 from jobyard.journal.format.segment import Segment
-from jobyard.model.entry import CONFIG
+from jobyard.model.entry import EntryKind
 from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.topic.config import EPHEMERAL, LOG, TopicConfig, decode_config
 from jobyard.model.topic.log import LogTopic, WriteKey
@@ -44,17 +44,20 @@ class LogReplay:
         self._yard = yard
         self._journal = yard.journal
         self._logs: dict[int, LogTopic] = {}
-        # Segments whose records were saved elsewhere before a crash.
+        # Segments whose records were copied elsewhere before a crash.
         self._superseded = superseded
-        # Text of logs in memory, not known to the budget yet.
+        # Text of logs in memory that is not counted in the budget yet.
         self._memory: i64 = 0
         # From the clock of the boot that wrote a batch to that of this one.
         self.offset_ms: i64 = 0
-        # Logs that leave out seqs which may have been given: to be told before the next clean stop.
+        # Logs that skip seqs which may have been issued: their heads must be written again.
         self.gapped: list[LogTopic] = []
 
     def apply(self, data: bytes, pos: i64, kind: int, segment: Segment, shift: i64) -> bool:
-        """Apply a record, if it is one of a log; `shift` leads from `data` to the file."""
+        """Apply a record and return True if it belongs to a log.
+
+        `shift` is added to a position in `data` to get the offset in the file.
+        """
         if kind == KIND_LOG:
             self._rows(data, pos, segment, shift)
         elif kind == KIND_HEAD:
@@ -73,7 +76,7 @@ class LogReplay:
             log.number = number
             log.is_filling = True
             self._logs[number] = log
-            # Also that of a log without a head: its records must not fall to another.
+            # Also for a log without a head: no other log may get its records.
             self._journal.next_queue = max(self._journal.next_queue, number + 1)
         return log
 
@@ -107,9 +110,9 @@ class LogReplay:
             self._key(log, rows, segment)
 
     def _cool(self, log: LogTopic) -> None:
-        """Let go of text that would not stay in memory anyway, lest a start take more than a run.
+        """Free text beyond the budget, so that a start uses no more memory than a running server.
 
-        Where a slot is free, a record may still come to it.
+        Chunks with free slots are kept, because records may still be added to them.
         """
         bodies = self._yard.bodies
         index: i64 = len(log.chunks) - 2
@@ -129,9 +132,9 @@ class LogReplay:
         log.last_write_ms = max(log.last_write_ms, rows.times[i])
         chunk = log.chunk_of(seq)
         if chunk is not None and chunk.is_alive(seq - chunk.base):
-            # A copy made by compaction, of which the original is still there.
+            # A copy that compaction made, whose original still exists.
             self._superseded.add(chunk.segments[seq - chunk.base])
-            self._journal.ledger.move_row(log, seq, segment, rows.offsets[i])
+            self._journal.live_bytes.move_row(log, seq, segment, rows.offsets[i])
             return
         log.put_back(rows, i, segment.number)
         chunk = log.chunk_of(seq)
@@ -139,13 +142,13 @@ class LogReplay:
         segment.live += chunk.weight_of(seq - chunk.base)
 
     def _key(self, log: LogTopic, rows: LogRows, segment: Segment) -> None:
-        ledger = self._journal.ledger
+        live_bytes = self._journal.live_bytes
         known = log.keys.get(rows.key)
         if known is not None:
-            ledger.forget_key(known)
+            live_bytes.forget_key(known)
         last_seq = rows.first_seq + rows.total - 1
         key = WriteKey(rows.first_seq, last_seq, rows.at_ms + self.offset_ms, 0)
-        ledger.hold_key(key, segment, LOG_SIZE + len(rows.key.encode()))
+        live_bytes.hold_key(key, segment, LOG_SIZE + len(rows.key.encode()))
         log.keys.put(rows.key, key)
 
     def _head(self, data: bytes, pos: i64, segment: Segment) -> None:
@@ -160,7 +163,7 @@ class LogReplay:
         log.incarnation = read_i64_le(data, pos + 56)
         log.last_write_ms = max(log.last_write_ms, read_i64_le(data, pos + 64))
         self._yard.last_stamp = max(self._yard.last_stamp, log.incarnation)
-        self._journal.ledger.hold_head(log, segment)
+        self._journal.live_bytes.hold_head(log, segment)
 
     def _erased(self, data: bytes, pos: i64, segment: Segment) -> None:
         erased = read_erased(data, pos)
@@ -170,14 +173,14 @@ class LogReplay:
                 chunk = log.chunk_of(seq)
                 if chunk is not None and chunk.is_alive(seq - chunk.base):
                     log.kill(chunk, seq - chunk.base)
-        ledger = self._journal.ledger
-        ledger.free_rows(log)
-        ledger.count_erased(segment, erased.segment, erased.length())
+        live_bytes = self._journal.live_bytes
+        live_bytes.free_rows(log)
+        live_bytes.count_erased(segment, erased.segment, erased.length())
 
     # -- the end -------------------------------------------------------------------------------
 
     def finish(self, now_ms: i64, gaps: Gaps, *, is_clean: bool) -> None:
-        """Decide which logs there are, and make them ready to be read."""
+        """Decide which logs exist, and prepare them for reading."""
         if gaps.fills_logs:
             gaps.name_logs(self._yard, list(self._logs.values()), now_ms)
         newest: dict[str, LogTopic] = {}
@@ -197,9 +200,9 @@ class LogReplay:
 
     def _config_of(self, log: LogTopic) -> TopicConfig | None:
         """Return the configuration of a log, or None if it was dropped."""
-        entry = self._journal.entries.get((CONFIG, log.name.encode()))
+        entry = self._journal.entries.get((EntryKind.CONFIG, log.name.encode()))
         if entry is None:
-            # Lost with a damaged file: while a head is there, a drop is remembered too.
+            # Lost with a damaged file: as long as a head exists, so does the record of a drop.
             return TopicConfig()
         if entry.is_gone:
             return None
@@ -214,10 +217,10 @@ class LogReplay:
             log.next_seq = log.seq_limit
             self.gapped.append(log)
         if is_ephemeral:
-            # What there was is lost, and who reads on from there is told.
+            # Its records are lost, and readers that continue from there see a gap.
             log.is_written = False
             log.cap_floor = log.next_seq
-        log.limit_before = log.seq_limit
+        log.durable_limit = log.seq_limit
         log.kill_below(log.floor())
         log.sweep()
         for chunk in log.chunks[:-1]:
@@ -231,16 +234,16 @@ class LogReplay:
         set_alarm(yard, log, now_ms)
 
     def _discard(self, log: LogTopic) -> None:
-        ledger = self._journal.ledger
+        live_bytes = self._journal.live_bytes
         log.kill_below(log.next_seq)
-        ledger.free_rows(log)
+        live_bytes.free_rows(log)
         for key in log.keys.values():
-            ledger.forget_key(key)
-        ledger.forget_head(log)
+            live_bytes.forget_key(key)
+        live_bytes.forget_head(log)
 
 
 def _are_new(log: LogTopic, rows: LogRows) -> bool:
-    """Tell whether rows run without a gap, and lie behind all that is there."""
+    """Return whether rows have no gaps and come after all existing ones."""
     count = len(rows.seqs)
     if count == 0 or rows.seqs[0] != rows.first_seq or rows.seqs[-1] - rows.seqs[0] != count - 1:
         return False
@@ -248,7 +251,7 @@ def _are_new(log: LogTopic, rows: LogRows) -> bool:
 
 
 def _by_age(keys: RecentKeys[WriteKey]) -> RecentKeys[WriteKey]:
-    """Return keys in the order of their times: compaction has copied some behind younger ones."""
+    """Return keys ordered by time: compaction may have copied some behind younger ones."""
     found: RecentKeys[WriteKey] = RecentKeys()
     for name, key in sorted(keys.items(), key=_age_of):
         found.put(name, key)

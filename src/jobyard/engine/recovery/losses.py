@@ -1,6 +1,6 @@
-"""What is lost of jobs and logs that are there all the same, as a check and a repair tell it.
+"""The lines in which `jobyard check` and `jobyard repair` report what is lost.
 
-Of each kind some lines are told one by one, and the rest as a sum.
+Each kind of loss is reported with a bounded number of lines; the last one sums up the rest.
 """
 
 from typing import Final
@@ -8,55 +8,55 @@ from typing import Final
 from jobyard.engine.recovery.gaps import Gaps
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.routers import find_source
-from jobyard.journal.repair.lost_segment import Hole
-from jobyard.model.entry import ROUTER
+from jobyard.journal.repair.lost_segment import LostRange
+from jobyard.model.entry import EntryKind
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.topic.router import Router, decode_router
 
-# How many lines are told of one kind.
+# How many lines are shown of one kind.
 LINES_SHOWN: Final = 20
-UNKNOWN_JOBS: Final = "how many jobs that was is not known"
+UNKNOWN_JOBS: Final = "the number of lost jobs is unknown"
 
 
 def lost_bodies(yard: Yard) -> list[str]:
-    """Return which jobs have a damaged body, which nothing brings back.
+    """Return which jobs have a body that is damaged and cannot be recovered.
 
-    Only long ones can be: shorter ones lie among the records, which are refused as a whole.
+    Only long bodies can be: a short one is part of its record, and damage there refuses the start.
     """
     lines = [
-        f"the body of job {job.id} of queue {job.queue.name} is damaged for good "
-        f"and is not delivered: delete the job, or give it new data"
+        f"the body of job {job.id} of queue {job.queue.name} is damaged beyond repair, "
+        f"so the job is not delivered: delete the job, or give it new data"
         for job in yard.jobs.all()
         if job.size > INLINE_BODY_MAX and yard.bodies.fetch(job) is None
     ]
     return first_of(lines, "jobs with a damaged body")
 
 
-def hole_text(yard: Yard, hole: Hole, known: set[int]) -> str:
-    """Return how much is lost at most; `known` are ids of jobs of which it is known what became."""
-    batches = f"batches {hole.first_batch} to {hole.last_batch}"
-    if hole.first_batch == hole.last_batch:
-        batches = f"batch {hole.first_batch}"
-    text = f"what it held of {batches} is lost"
-    if hole.records_max >= 0:
-        text += f", up to {hole.records_max} records"
-    if hole.last_id == 0 or not hole.is_hot:
-        is_bound = hole.records_max >= 0
-        return f"{text}, at most as many jobs" if is_bound else f"{text}; {UNKNOWN_JOBS}"
-    first, last = int(hole.first_id), int(hole.last_id)
+def hole_text(yard: Yard, lost_range: LostRange, known: set[int]) -> str:
+    """Return how much is lost at most; `known` are ids whose put or end was found."""
+    batches = f"batches {lost_range.first_batch} to {lost_range.last_batch}"
+    if lost_range.first_batch == lost_range.last_batch:
+        batches = f"batch {lost_range.first_batch}"
+    text = f"its part of {batches} is lost"
+    if lost_range.records_max >= 0:
+        text += f", at most {lost_range.records_max} records"
+    if lost_range.last_id == 0 or not lost_range.is_hot:
+        is_bound = lost_range.records_max >= 0
+        return f"{text} and as many jobs" if is_bound else f"{text}; {UNKNOWN_JOBS}"
+    first, last = int(lost_range.first_id), int(lost_range.last_id)
     there = {number for number in known if first <= number < last}
     there |= {int(job.id) for job in yard.jobs.all() if first <= job.id < last}
     jobs = max(0, last - first - len(there))
-    if hole.records_max >= 0:
-        jobs = min(jobs, int(hole.records_max))
-    return f"{text}, up to {_jobs(jobs)} put there"
+    if lost_range.records_max >= 0:
+        jobs = min(jobs, int(lost_range.records_max))
+    return f"{text}, at most {_jobs(jobs)}"
 
 
 def log_losses(gaps: Gaps) -> list[str]:
-    """Return what logs have lost of all that describes them."""
+    """Return which logs lost their name, their settings or their records."""
     lines = [
-        f"named {log.name}: the old name of this log is lost; it has {log.count} records, "
-        f"maybe some that were deleted, and default settings"
+        f"renamed a log to {log.name}: its own name is lost; it has {log.count} records, "
+        f"possibly including deleted ones, and default settings"
         for log in gaps.logs
     ]
     lines += [
@@ -65,11 +65,11 @@ def log_losses(gaps: Gaps) -> list[str]:
         if log not in gaps.logs
     ]
     lines += [
-        f"no log is left under the name {name}: "
-        f"its records are lost, or in one that has lost its name"
+        f"log {name} no longer exists: "
+        f"its records are lost, or are in a log that was renamed to lost-N"
         for name in gaps.empty_names
     ]
-    return first_of(lines, "lines about logs")
+    return first_of(lines, "logs with losses")
 
 
 def default_options(yard: Yard, gaps: Gaps) -> list[str]:
@@ -88,7 +88,7 @@ def default_options(yard: Yard, gaps: Gaps) -> list[str]:
     more = len(lines) - LINES_SHOWN
     if more > 0:
         rest = sum(counts.values()) - sum(sorted(counts.values())[-LINES_SHOWN:])
-        lines = [*lines[:LINES_SHOWN], f"and so have {_jobs(rest)} of {more} more queues"]
+        lines = [*lines[:LINES_SHOWN], f"and so do {_jobs(rest)} of {more} more queues"]
     return lines
 
 
@@ -101,16 +101,16 @@ def _jobs(count: int) -> str:
 
 
 def stopped_routers(yard: Yard, gaps: Gaps) -> list[str]:
-    """Return which routers pass nothing on because a topic of theirs is lost."""
+    """Return which routers are stopped because their source or destination is lost."""
     lines: list[str] = []
     if gaps.fills_logs:
         for entry in yard.journal.entries.values():
-            if entry.kind == ROUTER and not entry.is_gone:
+            if entry.kind == EntryKind.ROUTER and not entry.is_gone:
                 router = decode_router(entry.value)
                 missing = _missing_topic(yard, router)
                 if missing:
-                    lines.append(f"router {router.name} stands still: there is no topic {missing}")
-    return first_of(lines, "routers")
+                    lines.append(f"router {router.name} is stopped: topic {missing} does not exist")
+    return first_of(lines, "stopped routers")
 
 
 def _missing_topic(yard: Yard, router: Router) -> str:
@@ -122,6 +122,6 @@ def _missing_topic(yard: Yard, router: Router) -> str:
 
 
 def first_of(lines: list[str], what: str) -> list[str]:
-    """Return the first lines, and how many more there are of what."""
+    """Return the first lines, and one that counts the others."""
     more = len(lines) - LINES_SHOWN
     return [*lines[:LINES_SHOWN], f"and {more} more {what}"] if more > 0 else lines

@@ -1,27 +1,33 @@
-"""From the states that replay left behind to a yard whose every index is built.
+"""Builds every index of a yard from the states of its jobs.
 
-Called once, at the end of a replay. Heaps are filled without regard to order and put in order then.
+Called once, at the end of a replay. Heaps are filled in any order and heapified at the end.
 """
 
 from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.listing import is_long, roster_of
-from jobyard.engine.state.placement import count_ahead, line_up, settle_lanes, stand, use_slot
+from jobyard.engine.jobs.listing import is_long, jobs_by_seq_of
+from jobyard.engine.state.placement import (
+    count_ahead,
+    enter_ready_list,
+    settle_orderings,
+    use_slot,
+    wait_in_ordering,
+)
 from jobyard.engine.state.yard import Yard, come_due
 from jobyard.model.details import Outcome
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, READY, Job
 from jobyard.model.limits import URGENT_RANK
-from jobyard.model.throttle.ordering_group import lane_of, part_of
-from jobyard.model.throttle.ready_lists import STREAM
+from jobyard.model.throttle.ordering_group import ordering_of, part_of
+from jobyard.model.throttle.ready_lists import ReadyList
 
 if TYPE_CHECKING:
     from jobyard.model.queue import Queue
 
 
 def settle(yard: Yard, now_ms: i64) -> None:
-    """Stand every job in its index."""
+    """Put every job into the index of its state."""
     yard.now_ms = now_ms
     yard.is_replaying = False
     yard.boot_stamp = yard.last_stamp
@@ -33,7 +39,7 @@ def settle(yard: Yard, now_ms: i64) -> None:
             yard.queues[queue.name] = queue
             last = queue
         state = job.state
-        if job.extra is not None or job.policy.ttl_ms > 0:
+        if job.details is not None or job.policy.ttl_ms > 0:
             _recall(yard, job)
         if state in (DEAD, DONE):
             resting.append(job.outcome())
@@ -43,7 +49,7 @@ def settle(yard: Yard, now_ms: i64) -> None:
             _settle_ready(yard, job)
     resting.sort(key=_ending_of)
     for outcome in resting:
-        yard.stand_at_rest(outcome.job, outcome)
+        yard.enter_ended(outcome.job, outcome)
     for queue in yard.queues.values():
         _settle_queue(yard, queue, now_ms)
 
@@ -52,16 +58,16 @@ def _settle_queue(yard: Yard, queue: "Queue", now_ms: i64) -> None:
     queue.ready.heapify()
     queue.delayed.heapify()
     if queue.rules is not None:
-        settle_lanes(yard, queue, now_ms)
+        settle_orderings(yard, queue, now_ms)
     if queue.delayed.items:
         yard.arm(queue, queue.delayed.items[0].sort_key)
     if is_long(queue):
-        roster_of(queue)
+        jobs_by_seq_of(queue)
 
 
 def _recall(yard: Yard, job: Job) -> None:
     yard.names.recall(job)
-    if job.extra is not None and job.extra.kept is not None:
+    if job.details is not None and job.details.kept is not None:
         yard.kept.append(job)
 
 
@@ -73,26 +79,26 @@ def _settle_waiting(yard: Yard, job: Job) -> None:
         job.sort_key = job.due_ms
         job.queue.delayed.items.append(job)
         yard.delayed_count += 1
-    if job.extra is not None:
-        use_slot(job, job.extra, 1)
+    if job.details is not None:
+        use_slot(job, job.details, 1)
 
 
 def _settle_ready(yard: Yard, job: Job) -> None:
     if job.state == DELAYED:
         come_due(job)
-    extra = job.extra
-    if extra is not None and extra.group is not None:
+    details = job.details
+    if details is not None and details.group is not None:
         yard.step_back(job)
         return
     queue = job.queue
     job.state = READY
     yard.ready_count += 1
-    lane = lane_of(extra)
-    if lane is not None:
-        line_up(job, part_of(job), lane)
+    ordering = ordering_of(details)
+    if ordering is not None:
+        wait_in_ordering(job, part_of(job), ordering)
         return
-    if job.shelf != STREAM:
-        stand(yard, job)
+    if job.ready_list != ReadyList.STREAM:
+        enter_ready_list(yard, job)
         return
     job.sort_key = job.rank
     queue.ready.items.append(job)

@@ -1,8 +1,8 @@
-"""From the journal on disk to a yard that can be served.
+"""Replays the journal on disk into a yard that can be served.
 
-Reads records and calls the same `apply_*` the verbs call. Times are carried over to the clock of
-this boot: a due time keeps what was left of it, never more than the delay that was asked for,
-whatever the wall clock did meanwhile. Leases end with the boot that gave them.
+Reads records and calls the same `apply_*` as the verbs. Times are converted to the clock of this
+boot: a delay keeps its remaining time, but never more than was requested, whatever the wall clock
+did meanwhile. Leases end with the boot that gave them, except durable ones.
 """
 
 from typing import Final, final
@@ -43,8 +43,8 @@ from jobyard.journal.format.record import (
     NEW_BODY,
     NOTE_SIZE,
     PUT_SIZE,
-    SHELF_BITS,
-    SHELF_SHIFT,
+    READY_LIST_BITS,
+    READY_LIST_SHIFT,
     STATE_BITS,
     STATE_SIZE,
     base_length,
@@ -57,15 +57,16 @@ from jobyard.journal.format.segment import (
 )
 from jobyard.journal.recovery.scan import Merge, Recovery
 from jobyard.journal.storage import Storage
-from jobyard.model.details import absorb, is_put_blocked, place_result
-from jobyard.model.entry import CONFIG, COUNTED, GROUP, POLICY, SETTINGS, Entry
+from jobyard.model.details import is_put_blocked
+from jobyard.model.details_codec import absorb, place_result
+from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, READY, Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import QUEUE, decode_config
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.transition import End
+from jobyard.model.transition import Transition
 
 _STATE_AT: Final = 80
 
@@ -80,25 +81,25 @@ class Replay:
         self._now_ms: i64 = now_ms
         self._offset_ms: i64 = 0
         self._queues: dict[int, Queue] = {}
-        # Jobs that are gone without a record of their own.
+        # Jobs that were removed without a record of their own.
         self.condemned: list[Job] = []
         self._policies: dict[int, Policy] = {}
         self._alive: set[int] = set()
         self.batches_count: i64 = 0
         self.records_count: i64 = 0
-        # Segments whose bases were saved elsewhere before a crash: compaction must finish these
-        # first, or a kill record could go before the last copy of what it kills.
+        # Segments whose bases were copied elsewhere before a crash: compaction must finish these
+        # first, or a kill record could be removed before the last copy of its job.
         self.superseded: set[int] = set()
         self._logs = LogReplay(yard, self.superseded)
-        # From a position in what was read to one in the file.
+        # Added to a position in `data` to get the offset in the file.
         self._shift: i64 = 0
-        # How many records there were before the last mark of a stop in good order.
+        # How many records there were before the last mark of a clean stop.
         self._clean_at: i64 = -1
         self.gaps = Gaps()
-        # The number of a record is how many were read before it and this.
+        # Added to the count of records read so far to get the number of the next one.
         self._record_shift: i64 = 0
         self.next_record: i64 = 0
-        # The last record that let go of a job, by the number of the queue; only for history.
+        # The last record that removed a job, by queue number; only for history.
         self._last_gone: dict[int, int] = {}
 
     def apply_batch(self, data: bytes, at: i64, head: BatchHead, segment: Segment) -> None:
@@ -110,7 +111,6 @@ class Replay:
         self.batches_count += 1
         pos: i64 = at + BATCH_HEADER_SIZE
         end: i64 = pos + head.records_size
-        # From a position in `data` to one in the file.
         shift: i64 = segment.end - at
         self._shift = shift
         self._logs.offset_ms = self._offset_ms
@@ -120,16 +120,16 @@ class Replay:
             kind = data[pos]
             length = i64(read_i32_le(data, pos + 4))
             if length < 8 or pos + length > end:
-                raise JournalDamaged(segment.name, pos + shift, "a record is cut short")
+                raise JournalDamaged(segment.name, pos + shift, "a record has an invalid length")
             if kind in (KIND_PUT, KIND_MOVED):
                 self._base(data, pos, kind, head, segment, shift)
             elif kind == KIND_LEASE:
                 job = self._yard.jobs.get(read_i64_le(data, pos + 8))
                 if job is not None:
-                    journal.told_ms = read_i64_le(data, pos + 24) + self._offset_ms
-                    self._catch_up(job, journal.told_ms)
+                    journal.newest_event_ms = read_i64_le(data, pos + 24) + self._offset_ms
+                    self._catch_up(job, journal.newest_event_ms)
                     self._yard.apply_taken(job, None)
-                    journal.ledger.trail(job, segment)
+                    journal.live_bytes.trail(job, segment)
             elif kind == KIND_END:
                 self._end(data, pos, length)
             elif kind == KIND_MOVE:
@@ -143,12 +143,12 @@ class Replay:
         self._count_batch(head, segment, self.records_count - before)
 
     def _count_batch(self, head: BatchHead, segment: Segment, count: i64) -> None:
-        """Take note of the numbers of a batch's records."""
+        """Register the numbers of a batch's records."""
         journal = self._journal
         first = head.first_record
         self.next_record = max(self.next_record, first + count)
         if journal.history.is_on:
-            journal.history.add_batch(segment, segment.end, first, count, journal.told_ms)
+            journal.history.add_batch(segment, segment.end, first, count, journal.newest_event_ms)
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -156,41 +156,41 @@ class Replay:
         self, data: bytes, pos: i64, kind: int, head: BatchHead, segment: Segment, shift: i64
     ) -> None:
         yard = self._yard
-        ledger = self._journal.ledger
+        live_bytes = self._journal.live_bytes
         job_id = read_i64_le(data, pos + 8)
         size = i64(read_i32_le(data, pos + 20))
         fixed: i64 = PUT_SIZE if kind == KIND_PUT else MOVED_SIZE
-        extra_at = pos + base_length(fixed, size)
-        extra_end = extra_at + i64(read_i32_le(data, pos + 76))
+        details_at = pos + base_length(fixed, size)
+        details_end = details_at + i64(read_i32_le(data, pos + 76))
         job = yard.jobs.get(job_id)
         is_known = job is not None
         if job is None:
             job = self._new_job(data, pos)
-            if extra_end > extra_at:
-                absorb(job.more(), data, extra_at, extra_end, self._offset_ms)
+            if details_end > details_at:
+                absorb(job.ensure_details(), data, details_at, details_end, self._offset_ms)
         else:
-            # A copy made by compaction, of which the original may still be there, or a new body.
+            # A copy that compaction made, whose original may still exist, or a new body.
             if data[pos + 3] & NEW_BODY:
                 job.add_old_base()
             else:
                 self.superseded.add(job.place >> 32)
-            ledger.leave_base(job)
+            live_bytes.leave_base(job)
             yard.bodies.drop(job)
-            # By its own offset: had the original been gone, nothing else would tell.
+            # By the copy's own clock offset, as it would be if the original were gone.
             job.created_ms = read_i64_le(data, pos + 32) + self._offset_ms
-            # Another body may be written in another way.
+            # A new body may have another codec.
             job.codec = u8(data[pos + 2])
         self._set_body(job, data, pos + fixed, size, head, segment, shift)
         if is_known:
-            self._restore(job, data, pos + _STATE_AT, data[pos + 3], extra_at, extra_end)
+            self._restore(job, data, pos + _STATE_AT, data[pos + 3], details_at, details_end)
             self._restamp(job, read_i64_le(data, pos + 48))
-            ledger.take_base(job, segment, job.place & 0xFFFFFFFF, extra_end - extra_at)
+            live_bytes.take_base(job, segment, job.place & 0xFFFFFFFF, details_end - details_at)
             return
-        ledger.hold_base(job, segment, extra_end - extra_at)
-        self._journal.told_ms = max(self._journal.told_ms, job.created_ms)
+        live_bytes.hold_base(job, segment, details_end - details_at)
+        self._journal.newest_event_ms = max(self._journal.newest_event_ms, job.created_ms)
         self._put(job)
         if kind == KIND_MOVED:
-            self._restore(job, data, pos + _STATE_AT, data[pos + 3], extra_at, extra_end)
+            self._restore(job, data, pos + _STATE_AT, data[pos + 3], details_at, details_end)
 
     def _set_body(
         self,
@@ -221,7 +221,7 @@ class Replay:
         job.place = (segment.number << 32) | offset
 
     def _catch_up(self, job: Job, at_ms: i64) -> None:
-        """Give a job the place in line it got when its delay was over, of which no record tells."""
+        """Make a job whose delay is over ready; there is no record of that moment."""
         if job.state == DELAYED and job.due_ms <= at_ms:
             come_due(job)
 
@@ -235,9 +235,9 @@ class Replay:
         queue.next_seq = max(queue.next_seq, job.key + 1)
         yard.last_stamp = max(yard.last_stamp, abs_stamp(job.stamp))
         self._journal.next_id = max(self._journal.next_id, job.id + 1)
-        extra = job.extra
+        details = job.details
         state: i64 = DELAYED if job.delay_ms > 0 else READY
-        if extra is not None and is_put_blocked(extra):
+        if details is not None and is_put_blocked(details):
             state = BLOCKED
         yard.apply_put(job, state)
 
@@ -260,59 +260,59 @@ class Replay:
             data[pos + 2],
         )
         job.due_ms = self._carry(due_ms, due_ms - created_ms)
-        job.shelf = u8(_shelf_at(data, pos))
+        job.ready_list = u8(_ready_list_at(data, pos))
         return job
 
     def _carry(self, due_ms: i64, asked_ms: i64) -> i64:
-        """Return a due time on this boot's clock, no further off than what was asked for."""
+        """Return a due time on this boot's clock, at most `asked_ms` from now."""
         left = due_ms + self._offset_ms - self._now_ms
         return self._now_ms + min(left, asked_ms)
 
     def _restore(
-        self, job: Job, data: bytes, at: i64, state: i64, extra_at: i64, extra_end: i64
+        self, job: Job, data: bytes, at: i64, state: i64, details_at: i64, details_end: i64
     ) -> None:
-        """Set all that can change of a job to what a state block and an extra say."""
-        job.shelf = u8(state >> SHELF_SHIFT & SHELF_BITS)
+        """Set everything that can change of a job from a state block and details."""
+        job.ready_list = u8(state >> READY_LIST_SHIFT & READY_LIST_BITS)
         state &= STATE_BITS
         job.rank = read_i64_le(data, at)
         job.delay_ms = read_i64_le(data, at + 16)
         job.due_ms = self._carry(read_i64_le(data, at + 8), job.delay_ms)
         job.deliveries = read_i32_le(data, at + 24)
         job.attempts = i16(read_i32_le(data, at + 28))
-        old = job.extra
-        job.extra = None
+        old = job.details
+        job.details = None
         if old is not None:
             if old.outcome is not None:
                 self._yard.bodies.drop_result(old.outcome)
-            # Their weights stay on the books where they are counted.
-            extra = job.more()
-            extra.base_weight = old.base_weight
-            extra.trail_weight = old.trail_weight
-            extra.old_bases = old.old_bases
+            # The live bytes still count these weights.
+            details = job.ensure_details()
+            details.base_weight = old.base_weight
+            details.trail_weight = old.trail_weight
+            details.old_bases = old.old_bases
         if (
             read_i64_le(data, at + 32) != 0
             or read_i64_le(data, at + 40) != 0
             or read_i64_le(data, at + 64) != 0
         ):
-            tally = job.tally()
-            tally.timeouts = read_i32_le(data, at + 32)
-            tally.releases = read_i32_le(data, at + 36)
-            tally.buries = read_i32_le(data, at + 40)
-            tally.kicks = read_i32_le(data, at + 44)
-            tally.stalls = read_i32_le(data, at + 64)
+            counters = job.counters()
+            counters.timeouts = read_i32_le(data, at + 32)
+            counters.releases = read_i32_le(data, at + 36)
+            counters.buries = read_i32_le(data, at + 40)
+            counters.kicks = read_i32_le(data, at + 44)
+            counters.stalls = read_i32_le(data, at + 64)
         job.state = u8(state)
         if state in (DEAD, DONE):
             ending = read_i64_le(data, at + 48)
             job.queue.endings = max(job.queue.endings, ending)
             ended_ms = read_i64_le(data, at + 56) + self._offset_ms
             self._yard.rest(job, state, ending, ended_ms)
-        if extra_end > extra_at:
-            absorb(job.more(), data, extra_at, extra_end, self._offset_ms)
-            self._recall_result(job, extra_end)
+        if details_end > details_at:
+            absorb(job.ensure_details(), data, details_at, details_end, self._offset_ms)
+            self._recall_result(job, details_end)
 
     def _recall_result(self, job: Job, end: i64) -> None:
-        """See to what a job came to, which is the last of a record that ends at `end`."""
-        outcome = job.more().outcome
+        """Store the place of a job's result, the last part of a record that ends at `end`."""
+        outcome = job.ensure_details().outcome
         if outcome is not None and outcome.result_size > 0:
             place_result(job, self._journal.hot.number, end + self._shift)
             self._yard.bodies.recall_result(job)
@@ -321,24 +321,24 @@ class Replay:
         job_id = read_i64_le(data, pos + 8)
         state: i64 = data[pos + 2]
         finished_ms = read_i64_le(data, pos + 80) + self._offset_ms
-        self._journal.told_ms = finished_ms
+        self._journal.newest_event_ms = finished_ms
         if state == GONE:
             self._gone(data, pos)
             return
         job = self._yard.jobs.get(job_id)
         if job is None:
             return
-        # Who lost a job may end it late, when nobody has taken it since its delay was over.
+        # A client whose lease ended may end the job late, after its delay and before it is taken.
         self._catch_up(job, finished_ms)
-        end = End(job, data[pos + 1], state)
+        end = Transition(job, data[pos + 1], state)
         end.rank = read_i64_le(data, pos + 24)
         end.due_ms = read_i64_le(data, pos + 32) + self._offset_ms
         end.attempts = i64(read_i32_le(data, pos + 48))
-        end.shelf = _shelf_at(data, pos)
+        end.ready_list = _ready_list_at(data, pos)
         self._set_stamp(end, read_i64_le(data, pos + 40))
         self._yard.apply_end(job, end, finished_ms)
         self._after(job, end, read_i64_le(data, pos + 40), finished_ms)
-        # The wide record has the true count even where a lease record was not kept.
+        # END has the right count even if a LEASE was not written.
         job.deliveries = max(job.deliveries, read_i32_le(data, pos + 52))
         self._news(job, data, pos + END_SIZE, pos + length)
         self._recall_result(job, pos + length)
@@ -348,26 +348,26 @@ class Replay:
         if job is None:
             return
         at_ms = read_i64_le(data, pos + 40) + self._offset_ms
-        self._journal.told_ms = at_ms
+        self._journal.newest_event_ms = at_ms
         self._catch_up(job, at_ms)
-        move = End(job, data[pos + 1], data[pos + 2])
+        move = Transition(job, data[pos + 1], data[pos + 2])
         move.rank = read_i64_le(data, pos + 16)
         move.due_ms = read_i64_le(data, pos + 24) + self._offset_ms
         move.attempts = i64(read_i32_le(data, pos + 48))
-        move.shelf = _shelf_at(data, pos)
+        move.ready_list = _ready_list_at(data, pos)
         self._set_stamp(move, read_i64_le(data, pos + 32))
         self._yard.apply_move(job, move, at_ms)
         self._after(job, move, read_i64_le(data, pos + 32), at_ms)
         self._news(job, data, pos + MOVE_SIZE, pos + length)
 
-    def _set_stamp(self, end: End, stamp: i64) -> None:
+    def _set_stamp(self, end: Transition, stamp: i64) -> None:
         if end.state not in (DEAD, DONE):
             end.stamp = stamp
             self._yard.last_stamp = max(self._yard.last_stamp, abs_stamp(stamp))
 
-    def _after(self, job: Job, end: End, ending: i64, ended_ms: i64) -> None:
+    def _after(self, job: Job, end: Transition, ending: i64, ended_ms: i64) -> None:
         if end.state in (DEAD, DONE):
-            # The number it had: what lay before it may have been compacted away.
+            # The number that was written: earlier endings may have been compacted away.
             queue = job.queue
             queue.endings = max(queue.endings - 1, ending)
             self._yard.rest(job, end.state, ending, ended_ms)
@@ -376,8 +376,8 @@ class Replay:
 
     def _news(self, job: Job, data: bytes, at: i64, end: i64) -> None:
         if end > at:
-            absorb(job.more(), data, at, end, self._offset_ms)
-        self._journal.ledger.trail(job, self._journal.hot)
+            absorb(job.ensure_details(), data, at, end, self._offset_ms)
+        self._journal.live_bytes.trail(job, self._journal.hot)
 
     def _gone(self, data: bytes, pos: i64) -> None:
         job = self._yard.jobs.get(read_i64_le(data, pos + 8))
@@ -386,13 +386,13 @@ class Replay:
             number = int(read_i32_le(data, pos + 16))
             self._last_gone[number] = self.records_count + self._record_shift
             if data[pos] == KIND_GONE and number != 0:
-                self._journal.told_ms = read_i64_le(data, pos + 24) + self._offset_ms
+                self._journal.newest_event_ms = read_i64_le(data, pos + 24) + self._offset_ms
         if job is None:
-            self._journal.ledger.count_kill(self._journal.hot, base)
+            self._journal.live_bytes.count_kill(self._journal.hot, base)
             if self.gaps.is_filled:
                 self.gaps.killed.add(read_i64_le(data, pos + 8))
             return
-        self._journal.ledger.bury_base(job, self._journal.hot, base)
+        self._journal.live_bytes.bury_base(job, self._journal.hot, base)
         self._yard.apply_gone(job)
 
     # -- everything else ----------------------------------------------------------------------
@@ -404,7 +404,7 @@ class Replay:
                 end = pos + length
                 self._restore(job, data, pos + 16, data[pos + 3], pos + STATE_SIZE, end)
                 self._restamp(job, read_i64_le(data, pos + 88))
-                self._journal.ledger.trail(job, self._journal.hot)
+                self._journal.live_bytes.trail(job, self._journal.hot)
         elif kind == KIND_NOTE:
             job = self._yard.jobs.get(read_i64_le(data, pos + 8))
             if job is not None:
@@ -417,7 +417,7 @@ class Replay:
             self._mark(data, pos, kind, length, segment)
 
     def _mark(self, data: bytes, pos: i64, kind: int, length: i64, segment: Segment) -> None:
-        """Take note of what a record says of the journal itself."""
+        """Apply a record about the journal itself."""
         if kind == KIND_ALIVE:
             self._alive = {
                 int(read_i32_le(data, at)) for at in range(int(pos) + 8, int(pos + length), 4)
@@ -429,7 +429,7 @@ class Replay:
         elif kind == KIND_CLEAN:
             self._clean_at = self.records_count
         else:
-            raise JournalDamaged(segment.name, segment.end, f"a record of unknown kind {kind}")
+            raise JournalDamaged(segment.name, segment.end, f"a record has the unknown kind {kind}")
 
     def _queue_of(self, number: i64) -> Queue:
         """Return a queue by number; its name may come later, if compaction moved that record."""
@@ -445,15 +445,15 @@ class Replay:
         size = i64(read_i32_le(data, pos + 12))
         queue = self._queue_of(number)
         # The weight of a name counts with the name it was written under.
-        self._journal.ledger.forget_queue(queue)
+        self._journal.live_bytes.forget_queue(queue)
         queue.name = data[pos + 24 : pos + 24 + size].decode()
-        # Also where an earlier record had reserved more: a stop in good order gives that back.
+        # Even if an earlier record had reserved more: a clean stop gives that back.
         queue.next_seq = read_i64_le(data, pos + 16)
-        self._journal.ledger.hold_queue(queue, segment)
+        self._journal.live_bytes.hold_queue(queue, segment)
         self._journal.next_queue = max(self._journal.next_queue, number + 1)
 
     def _policy_of(self, number: i64) -> Policy:
-        """Return a policy by number; what it says may come later, if compaction moved it."""
+        """Return a policy by number; its values may come later, if compaction moved them."""
         if number == 0:
             return PLAIN
         policy = self._policies.get(number)
@@ -472,19 +472,19 @@ class Replay:
         if entry is None:
             entry = Entry(kind, key)
             journal.entries.put((kind, key), entry)
-        journal.ledger.forget_entry(entry)
+        journal.live_bytes.forget_entry(entry)
         entry.value = data[key_end:value_end]
         entry.is_gone = data[pos + 2] != 0
         entry.up_to = read_i64_le(data, pos + 16)
-        journal.ledger.hold_entry(entry, segment)
-        if kind == POLICY:
+        journal.live_bytes.hold_entry(entry, segment)
+        if kind == EntryKind.POLICY:
             policy = self._policy_of(int.from_bytes(key, "little"))
             policy.fill(entry.value)
             self._yard.policies[entry.value] = policy
             self._yard.next_policy = max(self._yard.next_policy, policy.number + 1)
 
     def finish(self, recovery: Recovery) -> None:
-        """Check that no segment is missing and stand every job in its index."""
+        """Check that no segment is missing, and put every job into its index."""
         recovery.require(self._alive)
         yard = self._yard
         self.gaps.look(yard, self._queues, self._policies)
@@ -500,19 +500,19 @@ class Replay:
         load_routers(yard, self._now_ms)
         if self._journal.history.is_on:
             for job in self.condemned:
-                # Their last records are still to come.
+                # Their removal is appended after this replay.
                 self._last_gone[int(job.queue.number)] = int(self.next_record)
             recall_history(yard, recovery.segments, self.next_record, self._queues, self._last_gone)
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
-                self._journal.ledger.forget_queue(queue)
+                self._journal.live_bytes.forget_queue(queue)
 
     def gapped_logs(self) -> list[LogTopic]:
-        """Return the logs that leave out seqs which may have been given before a crash."""
+        """Return the logs that skip seqs which may have been issued before a crash."""
         return self._logs.gapped
 
     def _recall_ruled(self) -> None:
-        """Keep the queues without jobs for which something is set, under the number they had."""
+        """Keep queues without jobs that have settings, under their old numbers."""
         newest: dict[str, Queue] = {}
         for queue in self._queues.values():
             known = newest.get(queue.name)
@@ -520,16 +520,16 @@ class Replay:
                 newest[queue.name] = queue
         for entry in self._journal.entries.values():
             if not entry.is_gone and (
-                entry.kind in (SETTINGS, GROUP, COUNTED)
-                or (entry.kind == CONFIG and decode_config(entry.value).type == QUEUE)
+                entry.kind in (EntryKind.SETTINGS, EntryKind.GROUP, EntryKind.COUNTED)
+                or (entry.kind == EntryKind.CONFIG and decode_config(entry.value).type == QUEUE)
             ):
                 name = entry.key.decode().partition("\0")[0]
                 if name in newest and name not in self._yard.queues:
                     self._yard.queues[name] = newest[name]
 
 
-def _shelf_at(data: bytes, pos: i64) -> i64:
-    return data[pos + 3] >> SHELF_SHIFT & SHELF_BITS
+def _ready_list_at(data: bytes, pos: i64) -> i64:
+    return data[pos + 3] >> READY_LIST_SHIFT & READY_LIST_BITS
 
 
 @final
@@ -549,7 +549,7 @@ def replay_all(
 ) -> tuple[Replay, Recovery]:
     """Read the whole journal into an empty yard, changing nothing on disk.
 
-    What jobs refer to and no record describes refuses the start, or is filled in.
+    Jobs that refer to a lost record refuse the start, unless `fills_gaps` replaces it.
     """
     recovery = Recovery(storage)
     recovery.survey()
@@ -576,7 +576,7 @@ def replay_all(
 
 
 def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, fills_gaps: bool = False) -> Recovered:
-    """Recover a yard from its journal and begin a new segment; only then may it be served."""
+    """Recover a yard from its journal and begin a new segment; after that it can be served."""
     journal = yard.journal
     replay, recovery = replay_all(yard, storage, now_ms, fills_gaps=fills_gaps)
     recovery.resume(journal)
@@ -592,6 +592,6 @@ def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, fills_gaps: bool = F
     replay.gaps.append(journal)
     free_condemned(yard, replay.condemned, now_ms)
     for log in replay.gapped_logs():
-        # After a clean stop nothing else would say that its seqs go on behind a gap.
+        # After a clean stop nothing else would show that its seqs continue after a gap.
         journal.append_head(log)
     return Recovered(replay, recovery)

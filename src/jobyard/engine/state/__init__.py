@@ -1,1 +1,1 @@
-"""The yard and what it holds: names, timers, tasks, counters. The lowest folder."""
+"""The yard and what it holds: names, timers, tasks, counters. The lowest folder of the engine."""

@@ -1,7 +1,7 @@
-"""Decides which job of a queue with rules may leave it now, and when to look again.
+"""Decides which job of a queue with rules may leave it now, and when to check again.
 
-Jobs without a group go first; then the groups take turns. A gate is asked before a job is taken and
-told once it was.
+Jobs without a group go first; then the groups take turns. The limits are checked before a job is
+taken (`open_head`) and counted after it was (`passed`).
 """
 
 from mypy_extensions import i64
@@ -10,12 +10,12 @@ from jobyard.model.index.item import Item
 from jobyard.model.job import Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.throttle.settings import Group, Rules
 
 
 def is_open(queue: Queue, rules: Rules, now_ms: i64) -> bool:
-    """Tell whether the rules of the whole queue let a job pass."""
+    """Return whether the rules of the whole queue let a job leave."""
     settings = rules.settings
     if settings.is_paused:
         return False
@@ -27,8 +27,8 @@ def is_open(queue: Queue, rules: Rules, now_ms: i64) -> bool:
 
 def open_head(queue: Queue, rules: Rules, now_ms: i64) -> Job | None:
     """Return the job that may leave next, or None."""
-    shelves = rules.shelves
-    if shelves is None:
+    ready_lists = rules.ready_lists
+    if ready_lists is None:
         return stream_head(queue, rules, now_ms)
     if queue.held_count == 0 and not queue.ready.items:
         return None
@@ -42,16 +42,16 @@ def open_head(queue: Queue, rules: Rules, now_ms: i64) -> Job | None:
 
 
 def first_ready(queue: Queue) -> Item | None:
-    """Return the best job on any shelf, whether or not it may leave now."""
+    """Return the first job of all ready lists, whether or not it may leave now."""
     ready = queue.ready.items
     best: Item | None = ready[0] if ready else None
     rules = queue.rules
-    if rules is None or rules.shelves is None:
+    if rules is None or rules.ready_lists is None:
         return best
-    shelves = rules.shelves
-    best = _better(best, shelves.staged.items)
-    best = _better(best, shelves.promoted.items)
-    return _better(best, shelves.stack.items)
+    ready_lists = rules.ready_lists
+    best = _better(best, ready_lists.staged.items)
+    best = _better(best, ready_lists.promoted.items)
+    return _better(best, ready_lists.lifo.items)
 
 
 def _better(best: Item | None, items: list[Item]) -> Item | None:
@@ -63,14 +63,14 @@ def _better(best: Item | None, items: list[Item]) -> Item | None:
     return head if head.sort_key == best.sort_key and head.stamp < best.stamp else best
 
 
-def shelf_head(queue: Queue, rules: Rules, shelf: i64, now_ms: i64) -> Job | None:
-    """Return the job that may leave one shelf next, or None."""
-    if shelf == STREAM:
+def list_head(queue: Queue, rules: Rules, ready_list: i64, now_ms: i64) -> Job | None:
+    """Return the job that may leave one ready list next, or None."""
+    if ready_list == ReadyList.STREAM:
         return stream_head(queue, rules, now_ms)
-    shelves = rules.shelves
-    if shelves is None:
+    ready_lists = rules.ready_lists
+    if ready_lists is None:
         return None
-    items = shelves.heap(shelf).items
+    items = ready_lists.heap(ready_list).items
     if not items or not is_open(queue, rules, now_ms):
         return None
     job = items[0]
@@ -79,7 +79,7 @@ def shelf_head(queue: Queue, rules: Rules, shelf: i64, now_ms: i64) -> Job | Non
 
 
 def stream_head(queue: Queue, rules: Rules, now_ms: i64) -> Job | None:
-    """Return the job that may leave next of those that stand on no other shelf, or None."""
+    """Return the job that may leave the stream next, or None."""
     if not queue.ready.items and not rules.ring:
         return None
     if not is_open(queue, rules, now_ms):
@@ -108,16 +108,16 @@ def _is_group_open(group: Group, now_ms: i64) -> bool:
 
 
 def passed(job: Job, rules: Rules, now_ms: i64) -> None:
-    """Count a job that leaves against every limit, and end the turn of its group."""
+    """Count a job that leaves against every limit, and move its group to the end of the ring."""
     if rules.bucket is not None:
         rules.bucket.take_one()
-    extra = job.extra
-    if extra is None:
+    details = job.details
+    if details is None:
         return
-    part = extra.glide
-    if part is not None and part.lane is not None and job.deliveries == 0:
-        part.lane.start(part.due_cost(), now_ms)
-    group = extra.group
+    part = details.glide
+    if part is not None and part.ordering is not None and job.deliveries == 0:
+        part.ordering.start(part.due_cost(), now_ms)
+    group = details.group
     if group is None:
         return
     bucket = group.rate()
@@ -128,7 +128,7 @@ def passed(job: Job, rules: Rules, now_ms: i64) -> None:
 
 
 def next_open_ms(queue: Queue, rules: Rules, now_ms: i64) -> i64:
-    """Return when time alone may open a gate, or NEVER_MS."""
+    """Return when a limit ends by time alone, or NEVER_MS."""
     if not queue.ready.items and queue.held_count == 0:
         return NEVER_MS
     if rules.settings.is_paused:
@@ -136,7 +136,7 @@ def next_open_ms(queue: Queue, rules: Rules, now_ms: i64) -> i64:
     bucket = rules.bucket
     if bucket is not None and not bucket.has_one(now_ms):
         return bucket.next_ms(now_ms)
-    soonest: i64 = NEVER_MS if rules.shelves is None else rules.shelves.opens_ms()
+    soonest: i64 = NEVER_MS if rules.ready_lists is None else rules.ready_lists.opens_ms()
     for group in rules.ring:
         if group.closed_until_ms > now_ms:
             soonest = min(soonest, group.closed_until_ms)

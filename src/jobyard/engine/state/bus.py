@@ -1,59 +1,64 @@
-"""Tells what happens in the yard to those who asked: event streams, webhooks.
+"""Sends events of the yard to its listeners: event streams and webhooks.
 
-Nobody listening costs one test a verb, others listening to other queues one more where it is hot. A
-listener is told at once, before anything is on disk; what it sends to a client must wait for the
-journal like any answer.
+Without a listener this costs one check per verb; with listeners to other queues only, one more on
+hot paths. A listener is notified at once, before anything is on disk; what it sends to a client
+must wait for the journal like any reply.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr, trait
 
-from jobyard.model.details import UNKNOWN
+from jobyard.model.details import FailureReason
 from jobyard.model.job import JSON, Job
 from jobyard.model.queue import Queue
 
-PUSHED: Final = "pushed"
-PULLED: Final = "pulled"
-COMPLETED: Final = "completed"
-FAILED: Final = "failed"
-RETRIED: Final = "retried"
-STALLED: Final = "stalled"
-REMOVED: Final = "removed"
-DELAYED: Final = "delayed"
-DUPLICATED: Final = "duplicated"
-PROGRESS: Final = "progress"
-WAITING: Final = "waiting"
-WAITING_CHILDREN: Final = "waiting-children"
-PAUSED: Final = "paused"
-RESUMED: Final = "resumed"
 
-# What happens by itself and to no one job.
-CRON_FIRED: Final = "cron:fired"
-CRON_SKIPPED: Final = "cron:skipped"
-CRON_MISSED: Final = "cron:missed"
-DEAD_RETRIED: Final = "dlq:auto-retried"
-DEAD_EXPIRED: Final = "dlq:expired"
+@final
+class EventName:
+    """The names of events."""
+
+    PUSHED: Final = "pushed"
+    PULLED: Final = "pulled"
+    COMPLETED: Final = "completed"
+    FAILED: Final = "failed"
+    RETRIED: Final = "retried"
+    STALLED: Final = "stalled"
+    REMOVED: Final = "removed"
+    DELAYED: Final = "delayed"
+    DUPLICATED: Final = "duplicated"
+    PROGRESS: Final = "progress"
+    WAITING: Final = "waiting"
+    WAITING_CHILDREN: Final = "waiting-children"
+    PAUSED: Final = "paused"
+    RESUMED: Final = "resumed"
+
+    # Automatic events that do not belong to a single job.
+    CRON_FIRED: Final = "cron:fired"
+    CRON_SKIPPED: Final = "cron:skipped"
+    CRON_MISSED: Final = "cron:missed"
+    DEAD_RETRIED: Final = "dlq:auto-retried"
+    DEAD_EXPIRED: Final = "dlq:expired"
 
 
 @final
 class Event:
-    """One thing that happened, to a job or to a whole queue."""
+    """An event of a job or of a whole queue."""
 
     def __init__(self, kind: str, queue: Queue, job: Job | None, at_ms: i64) -> None:
         self.kind: str = kind
         self.queue: Queue = queue
         self.job: Job | None = job
         self.at_ms: i64 = at_ms
-        # Only what the kind has: the state before; the error, why it came to it, whether it was
-        # the last attempt, and whether the job stays with the dead.
+        # Set if the kind has them: the state before; the error, its reason, whether it was the
+        # last attempt, and whether the job is kept as a dead one.
         self.before: str = ""
         self.error: str = ""
-        self.reason: i64 = UNKNOWN
+        self.reason: i64 = FailureReason.UNKNOWN
         self.is_final: bool = False
         self.is_dead: bool = False
         self.delay_ms: i64 = 0
-        # What it came to, and how that is written.
+        # The result, and its codec.
         self.result: bytes = b""
         self.codec: i64 = JSON
 
@@ -61,26 +66,26 @@ class Event:
 @mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Listener:
-    """Someone who wants to know."""
+    """An object that receives events."""
 
     def happened(self, event: Event) -> None:
-        """Take note of one event."""
+        """Receive an event."""
 
-    # What happens to every job is told apart, so that who wants little of it is told cheaply.
+    # Events of every job have methods of their own: a listener that ignores them saves the `Event`.
 
     def pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
-        """Take note of a new job."""
-        self.happened(Event(PUSHED, queue, job, at_ms))
+        """Receive the event of a new job."""
+        self.happened(Event(EventName.PUSHED, queue, job, at_ms))
 
     def completed(self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64) -> None:
-        """Take note of a run that ended well."""
-        event = Event(COMPLETED, queue, job, at_ms)
+        """Receive the event of a run that succeeded."""
+        event = Event(EventName.COMPLETED, queue, job, at_ms)
         event.result = result
         event.codec = codec
         self.happened(event)
 
     def noted(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
-        """Take note of something that is no event of a job; most do not care."""
+        """Receive an event that does not belong to a job; ignored by default."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -90,34 +95,34 @@ class OpenListener(Listener):
 
 @final
 class Bus:
-    """All listeners: to everything, or to what happens in one queue."""
+    """All listeners, to everything or to one queue."""
 
     def __init__(self) -> None:
-        # Lists are replaced, never changed: who is told may leave.
+        # Lists are replaced, never changed: a listener may remove itself while it is notified.
         self._listeners: list[Listener] = []
-        # By the name of the queue they care for.
+        # By the name of their queue.
         self._near: dict[str, list[Listener]] = {}
         self.is_on: bool = False
-        # Whether anybody listens to everything.
+        # Whether there are listeners to everything.
         self.is_wide: bool = False
 
     def add(self, listener: Listener) -> None:
-        """Tell `listener` everything from now on."""
+        """Send all events to `listener` from now on."""
         self._listeners = [*self._listeners, listener]
         self._look()
 
     def remove(self, listener: Listener) -> None:
-        """Tell it no more."""
+        """Stop sending all events to `listener`."""
         self._listeners = [one for one in self._listeners if one is not listener]
         self._look()
 
     def add_near(self, listener: Listener, name: str) -> None:
-        """Tell `listener` what happens in a queue from now on, but for jobs that are taken."""
+        """Send the events of a queue to `listener` from now on, except for jobs that are taken."""
         self._near[name] = [*self._near.get(name, []), listener]
         self._look()
 
     def remove_near(self, listener: Listener, name: str) -> None:
-        """Tell it no more of that queue."""
+        """Stop sending the events of a queue to `listener`."""
         left = [one for one in self._near[name] if one is not listener]
         if left:
             self._near[name] = left
@@ -130,14 +135,14 @@ class Bus:
         self.is_on = self.is_wide or len(self._near) > 0
 
     def hears(self, queue: Queue) -> bool:
-        """Tell whether anybody wants to know what happens in a queue; to be asked where it is hot.
+        """Return whether a queue has listeners; for hot paths.
 
-        Others tell whenever the bus is on.
+        Other code sends events whenever the bus is on.
         """
         return self.is_wide or queue.name in self._near
 
     def tell(self, event: Event) -> None:
-        """Tell everyone who cares."""
+        """Send an event to its listeners."""
         for listener in self._listeners:
             listener.happened(event)
         near = self._near.get(event.queue.name)
@@ -146,7 +151,7 @@ class Bus:
                 listener.happened(event)
 
     def tell_pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
-        """Tell everyone who cares of a new job."""
+        """Send the event of a new job to its listeners."""
         for listener in self._listeners:
             listener.pushed(queue, job, at_ms)
         near = self._near.get(queue.name)
@@ -155,7 +160,7 @@ class Bus:
                 listener.pushed(queue, job, at_ms)
 
     def tell_completed(self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64) -> None:
-        """Tell everyone who cares of a run that ended well, with a result written so."""
+        """Send the event of a run that succeeded, with its result, to its listeners."""
         for listener in self._listeners:
             listener.completed(queue, job, result, codec, at_ms)
         near = self._near.get(queue.name)
@@ -164,6 +169,6 @@ class Bus:
                 listener.completed(queue, job, result, codec, at_ms)
 
     def note(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
-        """Tell everyone of something that is no event of a job."""
+        """Send an event that does not belong to a job to the listeners to everything."""
         for listener in self._listeners:
             listener.noted(name, fields, at_ms)

@@ -1,31 +1,31 @@
-"""What has happened to jobs since this process began, by family and by door.
+"""Counts events of jobs since this process started, by family and by door.
 
-The one set of counters: whatever a door shows as a total is read from here. They begin at 0 with
-every start. The family is that of the job; the door is the one at which it was put, or the one
-whose lease was taken or has ended, and none where a job was ended that nobody held.
+The only set of counters: every total that a door shows is read from here. They begin at 0 with
+every start. The family is that of the job; the door is the one at which the job was put, or the one
+whose lease was taken or has ended, and none if the job was not leased when it ended.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.journal.format.record import EXPIRED, FAILED, FINISHED, HANDED_BACK, RELEASED, STALLED
+from jobyard.journal.format.record import Cause
 from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
 from jobyard.model.job import DEAD, GONE, Job
-from jobyard.model.transition import End
+from jobyard.model.transition import Transition
 
 NO_DOOR: Final = 0
-# As many places as families and doors have numbers.
+# Columns of the table: more than the greatest number of a door.
 WIDTH: Final = 8
 
-# What the doors are called to users.
+# The names of the doors that users see.
 DOOR_NAMES: Final = {
     BEANSTALK: "beanstalk",
     BUNQUEUE: "bunqueue",
     GLIDE: "glidemq",
     TOPICS: "topics",
 }
-EVENTS: Final = (
+COUNTED_EVENTS: Final = (
     *("put", "taken", "finished", "failed", "dead", "removed", "timed_out", "stalled"),
     "released",
 )
@@ -34,27 +34,27 @@ EVENTS: Final = (
 @final
 @mypyc_attr(acyclic=True)
 class Counts:
-    """What happened to jobs of one family at one door."""
+    """Counts of the events of one family's jobs at one door."""
 
     def __init__(self) -> None:
         self.put: i64 = 0
         self.taken: i64 = 0
-        # Ended well.
+        # Succeeded.
         self.finished: i64 = 0
-        # Runs that ended badly, whether the job is tried again or not.
+        # Failed runs, whether the job is tried again or not.
         self.failed: i64 = 0
-        # Given up for good: laid aside, made a dead letter, or gone after the last attempt.
+        # Given up for good: buried, made a dead letter, or removed after the last attempt.
         self.dead: i64 = 0
         # Removed on demand, or because the time to live was over.
         self.removed: i64 = 0
-        # Leases that were over before the job was ended, where that counts for no attempt.
+        # Leases that expired before the job was ended, if that does not count as an attempt.
         self.timed_out: i64 = 0
-        # Jobs whose worker fell silent.
+        # Jobs whose worker sent no heartbeat in time.
         self.stalled: i64 = 0
         self.released: i64 = 0
 
     def by_name(self) -> dict[str, int]:
-        """Return all counts under the names of what is counted."""
+        """Return all counts by name."""
         return {
             "put": int(self.put),
             "taken": int(self.taken),
@@ -81,27 +81,27 @@ class Counters:
         return self.table[family * WIDTH + door]
 
     def of(self, job: Job) -> Counts:
-        """Return the counts that an end of the run of a job belongs to."""
+        """Return the counts to which the end of a job's run belongs."""
         lease = job.lease
         door: i64 = NO_DOOR
         if lease is not None:
             door = lease.terms.door
         return self.table[i64(job.family) * WIDTH + door]
 
-    def ends(self, job: Job, end: End) -> None:
-        """Count the end of a run that is about to be made."""
+    def ends(self, job: Job, end: Transition) -> None:
+        """Count the end of a run before it is applied."""
         counts = self.of(job)
         why = end.why
-        if why == FINISHED:
+        if why == Cause.FINISHED:
             counts.finished += 1
             return
-        if why in (FAILED, HANDED_BACK):
+        if why in (Cause.FAILED, Cause.HANDED_BACK):
             counts.failed += 1
-        elif why == EXPIRED:
+        elif why == Cause.EXPIRED:
             counts.timed_out += 1
-        elif why == STALLED:
+        elif why == Cause.STALLED:
             counts.stalled += 1
-        if why in (RELEASED, HANDED_BACK):
+        if why in (Cause.RELEASED, Cause.HANDED_BACK):
             counts.released += 1
         if end.state in (DEAD, GONE):
             counts.dead += 1
@@ -123,7 +123,7 @@ class Counters:
         return total
 
     def finished_total(self) -> i64:
-        """Return how many jobs ended well."""
+        """Return how many jobs succeeded."""
         total: i64 = 0
         for counts in self.table:
             total += counts.finished
@@ -137,22 +137,22 @@ class Counters:
         return total
 
     def timed_out_total(self) -> i64:
-        """Return how many leases were over before their jobs were ended."""
+        """Return how many leases expired before their jobs were ended."""
         total: i64 = 0
         for counts in self.table:
             total += counts.timed_out
         return total
 
     def totals(self) -> dict[str, int]:
-        """Return all counts, of all families at all doors together."""
-        sums = dict.fromkeys(EVENTS, 0)
+        """Return all counts, summed over all families and doors."""
+        sums = dict.fromkeys(COUNTED_EVENTS, 0)
         for counts in self.table:
             for name, number in counts.by_name().items():
                 sums[name] += number
         return sums
 
     def rows(self) -> list[tuple[str, str, str, int]]:
-        """Return event, family, door and number of all that is not 0; no door is empty."""
+        """Return event, family, door ("" for none) and count of all counts that are not 0."""
         found: list[tuple[str, str, str, int]] = []
         for place, counts in enumerate(self.table):
             family = DOOR_NAMES.get(place // WIDTH, "")

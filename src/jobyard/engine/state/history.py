@@ -1,8 +1,8 @@
-"""The history of the yard, as those who read it see it: `_events`.
+"""The history of the yard, which clients read as the topic `_events`.
 
-A view of the journal: nothing is written for it and nothing kept but the window of segments that
-compaction leaves alone. Rows can be read once they are durable, so what was seen is never taken
-back.
+A view of the journal: nothing is written for it, and nothing is stored except the window of
+segments that compaction does not touch. Rows can be read only once they are durable, so a row that
+was read never disappears in a crash.
 """
 
 from typing import Final
@@ -16,14 +16,14 @@ from jobyard.journal.history.window import FORGOTTEN_AT_ONCE, History, PastName
 from jobyard.model.queue import Queue
 from jobyard.model.topic.history_row import HistoryRow
 
-# What one page may look at: few milliseconds of work.
+# The most that one page may read: a few milliseconds of work.
 PAGE_BYTES: Final = 1 << 20
 NEVER_ENDS: Final = 1 << 62
 ROWS_LOOKED_AT: Final = 1000
 
 
 def has_history(yard: Yard) -> bool:
-    """Tell whether there is any history to be read here."""
+    """Return whether history is kept."""
     return yard.journal.history.is_on
 
 
@@ -34,11 +34,11 @@ def read_history(
     limit_bytes: i64 = PAGE_BYTES,
     to_seq: i64 = NEVER_ENDS,
 ) -> HistoryPage:
-    """Return the rows after `from_seq`, up to `to_seq`, in their order.
+    """Return the rows after `from_seq`, up to `to_seq`, in order.
 
     At most `limit_rows`, and no more than are found in `limit_bytes` of the journal; `page.to_seq`
-    is the cursor for the next page, which may move without a row. A `page.floor` beyond
-    `from_seq + 1` means that what lies between was missed.
+    is the cursor for the next page, which may move without a row. A `page.floor` greater than
+    `from_seq + 1` means that the rows between were missed.
     """
     return read_past(yard.journal, from_seq, min(to_seq, NEVER_ENDS), limit_rows, limit_bytes)
 
@@ -46,7 +46,7 @@ def read_history(
 def seq_at(yard: Yard, ts_ms: i64) -> i64:
     """Return the number of the first row at or after a wall time; one past the head if none is.
 
-    Found by the times of some batches of the one segment that can hold it.
+    Searches the one segment that can hold it, by the times of some of its batches.
     """
     history = yard.journal.history
     found: Segment | None = None
@@ -77,7 +77,7 @@ def seq_at(yard: Yard, ts_ms: i64) -> i64:
 
 
 def recent_history(yard: Yard, bytes_max: i64, rows_max: i64) -> list[HistoryRow]:
-    """Return the newest rows, as many as lie in so many bytes of the journal, in their order."""
+    """Return at most `rows_max` of the rows in the last `bytes_max` bytes of the journal."""
     history = yard.journal.history
     rows: list[HistoryRow] = []
     if not history.is_on:
@@ -93,7 +93,7 @@ def recent_history(yard: Yard, bytes_max: i64, rows_max: i64) -> list[HistoryRow
 
 
 def _seq_before(history: History, bytes_max: i64) -> i64:
-    """Return a number from which on no more than so many bytes of the journal follow."""
+    """Return the lowest known number that at most `bytes_max` bytes of the journal follow."""
     found = history.next_durable
     size: i64 = 0
     for segment in reversed(history.segments):
@@ -118,7 +118,8 @@ def recall_history(
 ) -> None:
     """Find what can be read as history after a start, and the names of the queues in it.
 
-    `queues` has all that were ever named, `last_gone` the last record that let a job of one go.
+    `queues` has all queues found in the journal, `last_gone` the last record that removed a job of
+    each.
     """
     journal = yard.journal
     history = journal.history

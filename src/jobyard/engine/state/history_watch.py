@@ -1,6 +1,6 @@
-"""Those who wait for more history, told after the commit that brought it.
+"""Watchers that wait for more history, notified after the commit that made it durable.
 
-Nobody waiting costs one test a turn.
+Without a watcher this costs one check per turn.
 """
 
 from typing import final
@@ -10,46 +10,46 @@ from mypy_extensions import i64, mypyc_attr, trait
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 @trait
-class Onlooker:
-    """Somebody who wants to know that there is more history to be read."""
+class HistoryWatcher:
+    """An object that is notified when there is more history to read."""
 
     def events_came(self) -> None:
-        """Look again."""
+        """Read again: there may be new rows."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class OpenOnlooker(Onlooker):
-    """An onlooker that need not be compiled: an interpreted class cannot have a compiled trait."""
+class OpenHistoryWatcher(HistoryWatcher):
+    """A watcher that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final
-class Onlookers:
-    """All of them."""
+class HistoryWatchers:
+    """All watchers of the history."""
 
     def __init__(self) -> None:
-        self._all: dict[Onlooker, None] = {}
-        # What was durable when they were told last.
+        self._all: dict[HistoryWatcher, None] = {}
+        # The first number that was not durable at the last notification.
         self._told: i64 = 0
 
-    def hold(self, onlooker: Onlooker, next_durable: i64) -> None:
-        """Tell `onlooker` of what comes from now on."""
+    def hold(self, observer: HistoryWatcher, next_durable: i64) -> None:
+        """Notify `observer` from now on."""
         if not self._all:
             self._told = next_durable
-        self._all[onlooker] = None
+        self._all[observer] = None
 
-    def drop(self, onlooker: Onlooker) -> None:
-        """Tell it no more."""
-        self._all.pop(onlooker, None)
+    def drop(self, observer: HistoryWatcher) -> None:
+        """Stop notifying `observer`."""
+        self._all.pop(observer, None)
 
     def tell_again(self) -> None:
-        """Tell all of them in the next turn: one has looked at much and found nothing yet."""
+        """Notify all watchers in the next turn: one has read a lot and not found a row yet."""
         self._told = -1
 
     def look(self, next_durable: i64) -> bool:
-        """Tell all of them if more is durable than before; True if they must be told again."""
+        """Notify all watchers if more is durable; return True if they must be notified again."""
         if not self._all or self._told == next_durable:
             return False
         self._told = next_durable
-        for onlooker in list(self._all):
-            onlooker.events_came()
+        for observer in list(self._all):
+            observer.events_came()
         return self._told != next_durable

@@ -1,4 +1,4 @@
-"""Those who wait for one job to be done, not for any job to take."""
+"""Waits for one particular job to be done, as opposed to waits for any job to take."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 @trait
-class Patient:
-    """Someone who waits for a job to be done."""
+class JobWaiter:
+    """An object that waits for a job to be done."""
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:
-        """Go on: the job is done, or with None the time is over."""
+        """Continue: the job is done, or, if `result` is None, the wait timed out."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class OpenPatient(Patient):
-    """A patient that need not be compiled: an interpreted class cannot have a compiled trait."""
+class OpenJobWaiter(JobWaiter):
+    """A job waiter that need not be compiled: an interpreted class cannot have a compiled trait."""
 
 
 @final
 class JobWait(Item):
-    """One who waits for one job. `sort_key` is until when."""
+    """One wait for one job. `sort_key` is when it times out."""
 
-    def __init__(self, number: i64, job: Job, patient: Patient, until_ms: i64) -> None:
+    def __init__(self, number: i64, job: Job, job_waiter: JobWaiter, until_ms: i64) -> None:
         super().__init__(number, until_ms, number)
         self.job: Job = job
-        self.patient: Patient = patient
+        self.job_waiter: JobWaiter = job_waiter
 
 
 @final
-class Waits:
-    """All of them."""
+class JobWaits:
+    """All waits for single jobs."""
 
     def __init__(self) -> None:
-        # Of the job.
+        # By job id.
         self.by_id: dict[int, list[JobWait]] = {}
 
     def add(self, wait: JobWait) -> None:
-        """Begin to wait."""
+        """Start a wait."""
         self.by_id.setdefault(int(wait.job.id), []).append(wait)
 
     def remove(self, wait: JobWait) -> None:
-        """Wait no more."""
+        """Stop a wait."""
         waits = self.by_id.get(int(wait.job.id))
         if waits is not None and wait in waits:
             waits.remove(wait)
@@ -57,7 +57,7 @@ class Waits:
                 del self.by_id[int(wait.job.id)]
 
     def ended(self, job: Job, result: bytes) -> None:
-        """Tell those who wait for a job that it is done."""
+        """Notify the waiters of a job that it is done."""
         if self.by_id:
             for wait in self.by_id.pop(int(job.id), ()):
-                wait.patient.job_done(wait, result)
+                wait.job_waiter.job_done(wait, result)

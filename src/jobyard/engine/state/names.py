@@ -1,9 +1,8 @@
-"""Finds jobs by what clients call them, and by what they stand for.
+"""Finds jobs by the names that clients give them, and by their deduplication keys.
 
-Custom ids (one name space over all queues, and for glide-mq one a queue), keys that keep a second
-job like the first out (one name space a queue), members of groups, jobs that others wait for, and
-the alarms of jobs that live for a limited time. All of it follows from the jobs, so nothing here is
-in the journal.
+Custom ids (one namespace for all queues; for glide-mq one per queue), deduplication keys (one
+namespace per queue), members of groups, jobs that others wait for, and the alarms of jobs with a
+time to live. All of it is derived from the jobs, so nothing here is in the journal.
 """
 
 from collections import deque
@@ -11,7 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.model.details import OPEN, Extra
+from jobyard.model.details import JobDetails, MemberState
 from jobyard.model.family import IDS_PER_QUEUE, traits
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
@@ -19,11 +18,11 @@ from jobyard.model.index.name_table import NameTable
 from jobyard.model.index.sharded_dict import ShardedDict
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import lane_of
-from jobyard.model.throttle.ready_lists import Shelves
+from jobyard.model.throttle.ordering_group import ordering_of
+from jobyard.model.throttle.ready_lists import ReadyLists
 from jobyard.model.throttle.settings import Rules
 
-# So many jobs that others began to wait for are remembered in their order.
+# How many of the latest jobs that others began to wait for are kept, in order.
 AWAITED_LATELY: Final = 4096
 
 
@@ -38,61 +37,61 @@ class Expiry(Item):
 
 @final
 class Names:
-    """The tables behind the names."""
+    """Tables from names to jobs."""
 
     def __init__(self, timers: Heap) -> None:
         self._timers = timers
         self.custom = NameTable()
-        # Those of glide-mq, each with its queue; no client of another door finds a job by them.
+        # Ids of glide-mq, each with its queue; clients of other doors do not find jobs by them.
         self.glide = NameTable()
-        # By the id of a job: those that wait for it.
+        # By the id of a job: the jobs that wait for it.
         self.dependents: ShardedDict[int, list[Job]] = ShardedDict()
-        # How often a job was the first to wait for another, and for which ones lately.
+        # How often jobs began to wait for one that no other waited for, and the latest of these.
         self.awaited_count: i64 = 0
         self.lately_awaited: deque[int] = deque(maxlen=AWAITED_LATELY)
 
     def enter(self, job: Job, *, is_known: bool = False) -> None:
-        """Take in a job that has something to be found by.
+        """Add a new job to the tables.
 
-        If `is_known`, whoever lets it enter notes its name, and for whom it waits.
+        If `is_known`, the caller adds its custom id and the jobs that it waits for.
         """
         if job.policy.ttl_ms > 0 and job.state not in (DEAD, DONE):
             self.begin_ttl(job)
-        extra = job.extra
-        if extra is None:
+        details = job.details
+        if details is None:
             return
-        if not is_known and extra.custom_id:
-            self._enter_custom(job, extra.custom_id)
-        _join(job, extra)
+        if not is_known and details.custom_id:
+            self._enter_custom(job, details.custom_id)
+        _join(job, details)
         if job.state in (DEAD, DONE):
             return
-        if extra.unique_key:
+        if details.unique_key:
             self.take_key(job)
-        if not is_known and extra.members is not None:
-            for member in extra.members:
-                if member.state == OPEN:
+        if not is_known and details.members is not None:
+            for member in details.members:
+                if member.state == MemberState.OPEN:
                     self.wait_for(job, member.child_id)
 
     def recall(self, job: Job) -> None:
-        """Take in a job that a restart brought back.
+        """Add a job to the tables after a restart.
 
-        Of two with one key the younger need not be the owner: a key whose time is over is taken
-        from a job that lives on, perhaps by an older one that is brought back.
+        If two jobs have the same key, the younger one need not be the owner: an expired key is
+        taken from its job, perhaps by an older job that is retried.
         """
-        extra = job.extra
+        details = job.details
         keys = job.queue.keys
-        owner = keys.get(extra.unique_key) if extra is not None and keys is not None else None
+        owner = keys.get(details.unique_key) if details is not None and keys is not None else None
         self.enter(job)
         if owner is not None and _outlasts(owner, job):
             self.take_key(owner)
 
     def named(self, custom_id: str) -> Job | None:
-        """Return the job that was put with an id of the client's own, but for glide-mq."""
+        """Return the job with a custom id, except those of glide-mq."""
         job = self.custom.get(custom_id)
         return None if job is None or job.id < job.queue.gone_before else job
 
     def wait_for(self, job: Job, child_id: i64) -> None:
-        """Note that one job waits for another."""
+        """Register that one job waits for another."""
         waiting = self.dependents.get(int(child_id))
         if waiting is None:
             self.wait_first(child_id, [job])
@@ -100,13 +99,13 @@ class Names:
             waiting.append(job)
 
     def wait_first(self, child_id: i64, jobs: list[Job]) -> None:
-        """Note that jobs wait for one that no other waits for."""
+        """Register that jobs wait for one that no other waits for."""
         self.dependents.put(int(child_id), jobs)
         self.awaited_count += 1
         self.lately_awaited.append(int(child_id))
 
     def stop_waiting(self, job: Job, child_id: i64) -> None:
-        """Note that it waits no more."""
+        """Register that one job no longer waits for another."""
         waiting = self.dependents.get(int(child_id))
         if waiting is not None and job in waiting:
             waiting.remove(job)
@@ -114,25 +113,25 @@ class Names:
                 self.dependents.remove(int(child_id))
 
     def leave(self, job: Job) -> None:
-        """Let a job go that is gone."""
-        extra = job.extra
-        if extra is None:
+        """Remove a job from the tables."""
+        details = job.details
+        if details is None:
             return
-        self.end_ttl(extra)
-        if extra.custom_id:
-            self._leave_custom(job, extra.custom_id)
-        lane = lane_of(extra)
-        if lane is not None:
-            lane.jobs_count -= 1
-            shelves_of(job.queue).forget_idle(lane)
+        self.end_ttl(details)
+        if details.custom_id:
+            self._leave_custom(job, details.custom_id)
+        ordering = ordering_of(details)
+        if ordering is not None:
+            ordering.jobs_count -= 1
+            ready_lists_of(job.queue).forget_idle(ordering)
         self.free_key(job)
-        group = extra.group
+        group = details.group
         if group is not None:
             group.jobs_count -= 1
             rules_of(job.queue).forget_idle(group)
-        if extra.members is not None:
-            for member in extra.members:
-                if member.state == OPEN:
+        if details.members is not None:
+            for member in details.members:
+                if member.state == MemberState.OPEN:
                     self.stop_waiting(job, member.child_id)
 
     def _enter_custom(self, job: Job, custom_id: str) -> None:
@@ -161,96 +160,96 @@ class Names:
                 job.queue.chosen = None
 
     def begin_ttl(self, job: Job) -> None:
-        """Arm the alarm of a job that lives for a limited time, unless it is armed."""
-        extra = job.more()
-        expiry = extra.expiry
+        """Arm the alarm of a job with a time to live, unless it is armed already."""
+        details = job.ensure_details()
+        expiry = details.expiry
         if expiry is None:
             expiry = Expiry(job, job.created_ms + job.policy.ttl_ms)
-            extra.expiry = expiry
+            details.expiry = expiry
         if expiry.pos < 0:
             self._timers.push(expiry)
 
-    def end_ttl(self, extra: Extra) -> None:
+    def end_ttl(self, details: JobDetails) -> None:
         """Disarm the alarm of a job that ended before its time was over."""
-        expiry = extra.expiry
+        expiry = details.expiry
         if expiry is not None:
-            extra.expiry = None
+            details.expiry = None
             if expiry.pos >= 0:
                 self._timers.remove(expiry)
 
     def take_key(self, job: Job) -> None:
         """Make a job the owner of its key."""
-        extra = job.extra
-        assert extra is not None
+        details = job.details
+        assert details is not None
         keys = job.queue.keys
         if keys is None:
             keys = ShardedDict()
             job.queue.keys = keys
-        keys.put(extra.unique_key, job)
+        keys.put(details.unique_key, job)
 
     def rest(self, job: Job) -> None:
-        """Give up what only a job has that may run: its key, its alarm, its waiting for others."""
-        extra = job.extra
-        if extra is None:
+        """Remove what an ended job no longer has: its key, its alarm, its waits for others."""
+        details = job.details
+        if details is None:
             return
-        self.end_ttl(extra)
+        self.end_ttl(details)
         self.free_key(job)
-        if extra.members is not None:
-            for member in extra.members:
-                if member.state == OPEN:
+        if details.members is not None:
+            for member in details.members:
+                if member.state == MemberState.OPEN:
                     self.stop_waiting(job, member.child_id)
 
     def has_lost_key(self, job: Job) -> bool:
-        """Tell whether another job took the key of this one while it was at rest."""
-        extra = job.extra
+        """Return whether another job took the key of this one after it ended."""
+        details = job.details
         keys = job.queue.keys
-        if extra is None or keys is None or not extra.unique_key:
+        if details is None or keys is None or not details.unique_key:
             return False
-        owner = keys.get(extra.unique_key)
+        owner = keys.get(details.unique_key)
         return owner is not None and owner is not job
 
     def come_back(self, job: Job) -> None:
-        """Take up the key of a job that was at rest, if it is free, and its waiting for others."""
-        extra = job.extra
-        if extra is None:
+        """Restore what `rest` removed from an ended job: its key, if free, and its waits."""
+        details = job.details
+        if details is None:
             return
-        if extra.unique_key and not self.has_lost_key(job):
+        if details.unique_key and not self.has_lost_key(job):
             self.take_key(job)
-        part = extra.glide
-        if part is not None and part.lane is not None and job.deliveries == 0:
-            part.lane.rejoin(job, part)
-        if extra.members is not None:
-            for member in extra.members:
-                if member.state == OPEN:
+        part = details.glide
+        if part is not None and part.ordering is not None and job.deliveries == 0:
+            part.ordering.rejoin(job, part)
+        if details.members is not None:
+            for member in details.members:
+                if member.state == MemberState.OPEN:
                     self.wait_for(job, member.child_id)
 
     def free_key(self, job: Job) -> None:
-        """Let others with the same key in: the job has come to its end."""
-        extra = job.extra
+        """Free the key of a job that has ended, so that others can use it."""
+        details = job.details
         keys = job.queue.keys
-        if extra is None:
+        if details is None:
             return
-        if keys is not None and extra.unique_key and keys.get(extra.unique_key) is job:
-            keys.remove(extra.unique_key)
+        if keys is not None and details.unique_key and keys.get(details.unique_key) is job:
+            keys.remove(details.unique_key)
 
 
-def _join(job: Job, extra: Extra) -> None:
-    """Let a job belong to its group or lane."""
-    if extra.group_id:
+def _join(job: Job, details: JobDetails) -> None:
+    """Add a job to its group or ordering group."""
+    if details.group_id:
         rules = rules_of(job.queue)
-        extra.group = rules.group(extra.group_id)
-        extra.group.jobs_count += 1
-    part = extra.glide
-    if part is not None and part.lane_key:
-        lane = shelves_of(job.queue).lane(part.lane_key)
-        part.lane = lane
-        lane.add(job, part)
+        details.group = rules.group(details.group_id)
+        details.group.jobs_count += 1
+    part = details.glide
+    if part is not None and part.ordering_key:
+        ordering = ready_lists_of(job.queue).ordering(part.ordering_key)
+        part.ordering = ordering
+        ordering.add(job, part)
 
 
 def _outlasts(owner: Job, other: Job) -> bool:
-    """Tell whether a job keeps its key longer than another that has the same."""
-    mine = owner.extra
-    theirs = other.extra
+    """Return whether a job keeps its key longer than another job with the same key."""
+    mine = owner.details
+    theirs = other.details
     assert mine is not None
     assert theirs is not None
     if theirs.key_until_ms == 0:
@@ -259,29 +258,29 @@ def _outlasts(owner: Job, other: Job) -> bool:
 
 
 def glide_key(queue: Queue, custom_id: str) -> str:
-    """Return where a job of glide-mq is found: its ids are unique within their queue only."""
+    """Return the table key of a glide-mq job, whose id is unique only within its queue."""
     return f"{queue.name}\0{custom_id}"
 
 
 def seq_of(job_id: str) -> i64:
-    """Return the seq that is spelt like an id, or 0; no other spelling of a number is one."""
+    """Return the seq that an id spells in canonical decimal form, or 0."""
     if not job_id.isdigit() or not job_id.isascii() or len(job_id) > 18 or job_id[0] == "0":
         return 0
     return int(job_id)
 
 
-def shelves_of(queue: Queue) -> Shelves:
-    """Return the shelves of a queue, making them on first use."""
+def ready_lists_of(queue: Queue) -> ReadyLists:
+    """Return the ready lists of a queue, creating them on first use."""
     rules = rules_of(queue)
-    shelves = rules.shelves
-    if shelves is None:
-        shelves = Shelves()
-        rules.shelves = shelves
-    return shelves
+    ready_lists = rules.ready_lists
+    if ready_lists is None:
+        ready_lists = ReadyLists()
+        rules.ready_lists = ready_lists
+    return ready_lists
 
 
 def rules_of(queue: Queue) -> Rules:
-    """Return the rules of a queue, making them on first use."""
+    """Return the rules of a queue, creating them on first use."""
     rules = queue.rules
     if rules is None:
         rules = Rules()

@@ -1,4 +1,4 @@
-"""A timer of the yard that does something of its own when it rings."""
+"""Base classes for timers with an action of their own, and for observers of ended jobs."""
 
 from mypy_extensions import i64
 
@@ -7,20 +7,20 @@ from jobyard.model.job import Job
 
 
 class Alarm(Item):
-    """Stands among the timers; `sort_key` is when it rings."""
+    """An item of the timer heap with an action; `sort_key` is when it fires."""
 
     def ring(self, now_ms: i64) -> None:
-        """Do what is due. It stands among the timers no more."""
+        """Do what is due. The alarm has left the timer heap."""
         raise NotImplementedError
 
 
-class Keeper:
-    """Looks after jobs at rest, and counts ends; told of every end that is one for good."""
+class EndObserver:
+    """Keeps ended jobs and counts ends; notified of every final end."""
 
     def rested(self, job: Job) -> None:
-        """Take note of a job that has just become dead or done."""
+        """Handle a job that has just become dead or done."""
         raise NotImplementedError
 
     def left(self, job: Job, why: i64, now_ms: i64) -> None:
-        """Take note of a job that went with the end of its run."""
+        """Handle a job that was removed at the end of its run."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What is kept for the case that Jobyard itself is wrong: what has changed, and how often."""
+"""Counters for unexpected errors, that is, bugs in Jobyard: what changed, and how many happened."""
 
 from typing import final
 
@@ -6,13 +6,13 @@ from mypy_extensions import i64
 
 
 @final
-class Errors:
-    """Counts that tell what an unexpected error may cost, and what such errors have cost."""
+class UnexpectedErrors:
+    """Counters that show whether an error left changes behind, and how many were survived."""
 
     def __init__(self) -> None:
-        # Times a job came to stand somewhere or left, whether or not a record tells of it.
+        # How often a job entered or left an index, whether there is a record of it or not.
         self.moves_count: i64 = 0
-        # `Yard.changes` before a timer rang; below zero where an error must end the process.
+        # `Yard.changes` before a timer fired; negative where an error must end the process.
         self.changes_before_ring: i64 = -1
-        # Errors that were survived since this process began: each cost a connection, or a timer.
+        # Errors survived since this process started: each cost a connection or a timer.
         self.survived_count: i64 = 0

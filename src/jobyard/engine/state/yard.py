@@ -1,10 +1,10 @@
 """All tables of the yard, and what each record does to them.
 
 `apply_*` cannot fail, decides nothing and is called from two places only: a verb that has just
-appended the record, and recovery that has just read it. While replaying, jobs get their state but
-stand in no heap; `settling` builds all heaps and counters once, at the end.
+appended the record, and recovery that has just read it. During a replay, jobs get their state but
+are in no heap; `recovery.rebuild` builds all heaps and counters once, at the end.
 
-Invariant: a job stands in exactly the index its state names (see `model.job`), and every counter
+Invariant: a job is in exactly the index that its state names (see `model.job`), and every counter
 equals a recount of the jobs.
 """
 
@@ -14,37 +14,27 @@ from mypy_extensions import i16, i64, u8
 
 from jobyard.engine.state.bus import Bus
 from jobyard.engine.state.counters import Counters
-from jobyard.engine.state.history_watch import Onlookers
-from jobyard.engine.state.job_waits import Waits
+from jobyard.engine.state.history_watch import HistoryWatchers
+from jobyard.engine.state.job_waits import JobWaits
 from jobyard.engine.state.names import Names
 from jobyard.engine.state.placement import (
     advance,
     count_ahead,
-    leave_line,
-    line_up,
+    enter_ready_list,
+    leave_ordering,
+    leave_ready_list,
     rejoin,
-    stand,
-    step_down,
     use_slot,
+    wait_in_ordering,
 )
 from jobyard.engine.state.tasks import Tasks
-from jobyard.engine.state.unexpected import Errors
+from jobyard.engine.state.unexpected import UnexpectedErrors
 from jobyard.errors import YardFull
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.format.record import (
-    BURIED,
-    CORRUPT,
-    DUE_SET,
-    EXPIRED,
-    HANDED_BACK,
-    KICKED,
-    RELEASED,
-    REMOVED,
-    REVIVED,
-    STALLED,
-)
+from jobyard.journal.format.record import Cause
 from jobyard.journal.journal import Journal
-from jobyard.model.details import Extra, Outcome, absorb
+from jobyard.model.details import JobDetails, Outcome
+from jobyard.model.details_codec import absorb
 from jobyard.model.family import (
     DEAD_PERISH,
     NEW_PLACE,
@@ -52,68 +42,69 @@ from jobyard.model.family import (
     READY_LISTS,
     traits,
 )
-from jobyard.model.glidemq.fields import SUSPENDED
-from jobyard.model.glidemq.stored_values import SideTable
+from jobyard.model.glidemq.fields import GlideFlag
+from jobyard.model.glidemq.stored_values import StoredValues
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
-from jobyard.model.index.job_table import Pages
+from jobyard.model.index.job_table import JobTable
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
+from jobyard.model.lease import Holder, Lease, LeaseSet
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
-from jobyard.model.queue import Book, Holder, Lease, Queue
-from jobyard.model.throttle.ordering_group import lane_of, part_of
-from jobyard.model.throttle.ready_lists import STAGED, STREAM
+from jobyard.model.throttle.ordering_group import ordering_of, part_of
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.topic.router import Routers
-from jobyard.model.transition import End
+from jobyard.model.transition import Transition
 
 if TYPE_CHECKING:
     from jobyard.engine.glidemq.add import GlideTables
     from jobyard.engine.jobs.schedule import Crons
-    from jobyard.engine.state.timers import Keeper
-    from jobyard.model.index.minute_counter import Meters
+    from jobyard.engine.state.timers import EndObserver
+    from jobyard.model.index.minute_counter import MinuteCounters
     from jobyard.model.policy import Policy
+    from jobyard.model.queue import Queue
     from jobyard.model.topic.log import LogTopic
 
 # A stamp is milliseconds << 20 | n: it orders jobs over restarts, and leaves room for a million
 # stamps a millisecond.
 STAMP_SHIFT: Final = 20
 
-# Policies nobody has any more are forgotten once there are this many.
+# Policies that no job has are removed once there are this many.
 POLICIES_MAX: Final = 4096
 
 
 @final
 class Yard:
-    """Everything that is remembered while the server runs."""
+    """The whole state of the server in memory."""
 
     def __init__(self, journal: Journal, bodies: Bodies) -> None:  # noqa: PLR0915  all tables
         self.journal = journal
         self.bodies = bodies
-        self.jobs = Pages()
+        self.jobs = JobTable()
         self.queues: dict[str, Queue] = {}
-        # Where jobs stand that are gone and not freed yet, by the number of their queue.
+        # Queues with jobs that are removed and not freed yet, by number.
         self.condemned: dict[int, Queue] = {}
         self.logs: dict[str, LogTopic] = {}
-        # The same, by their numbers in the journal.
+        # The same logs, by their numbers in the journal.
         self.log_numbers: dict[int, LogTopic] = {}
         self.routers = Routers()
-        self.side = SideTable()
-        # Those whose turn it is to let go of text in memory.
+        self.stored_values = StoredValues()
+        # Names of logs that have text in memory to free.
         self.cooling: list[str] = []
         self.timers = Heap()
         self.names = Names(self.timers)
         self.bus = Bus()
-        self.onlookers = Onlookers()
-        self.waits = Waits()
+        self.watchers = HistoryWatchers()
+        self.waits = JobWaits()
         self.tasks = Tasks(journal)
-        self.keeper: Keeper | None = None
-        # None until there is a cron, or a door whose jobs may repeat themselves.
+        self.keeper: EndObserver | None = None
+        # None until there is a cron, or a door whose jobs can repeat.
         self.crons: Crons | None = None
-        # By the name of the queue; counted since this process began.
-        self.meters: dict[str, Meters] = {}
-        # Leases whose holders are told of their end when a verb of many ends is through; else None.
+        # By queue name; counted since this process started.
+        self.minute_counters: dict[str, MinuteCounters] = {}
+        # Leases whose holders are notified of the end after a verb that ends many; otherwise None.
         self.ended: list[Lease] | None = None
-        # By the node that claims jobs; only those that hold any.
-        self.nodes: dict[str, Book] = {}
+        # By the node that claims jobs; only nodes that hold some.
+        self.nodes: dict[str, LeaseSet] = {}
         # None until the door of glide-mq needs it.
         self.glide: GlideTables | None = None
         self.policies: dict[bytes, Policy] = {}
@@ -121,12 +112,12 @@ class Yard:
         self.next_policy: i64 = 1
         self.now_ms: i64 = 0
         self.last_stamp: i64 = 0
-        # The last of the boots before this one.
+        # The last stamp of earlier boots.
         self.boot_stamp: i64 = 0
         self.leases_issued: i64 = 0
         self.numbers_issued: i64 = 0
         self.is_replaying: bool = False
-        # Jobs that replay found with a lease that outlives the boot.
+        # Jobs with a durable lease, found by replay.
         self.kept: list[Job] = []
         self.ready_count: i64 = 0
         self.urgent_count: i64 = 0
@@ -137,7 +128,7 @@ class Yard:
         self.done_count: i64 = 0
         self.blocked_count: i64 = 0
         self.counters = Counters()
-        self.errors = Errors()
+        self.errors = UnexpectedErrors()
 
     def changes(self) -> i64:
         """Return a number that grows with every record and every move of a job."""
@@ -146,7 +137,7 @@ class Yard:
     # -- numbers ------------------------------------------------------------------------------
 
     def stamp(self, now_ms: i64) -> i64:
-        """Draw the next place in line: greater than every one before, also after a restart."""
+        """Return a new stamp: greater than every one before, even after a restart."""
         stamp = now_ms << STAMP_SHIFT
         if stamp <= self.last_stamp:
             stamp = self.last_stamp + 1
@@ -154,31 +145,31 @@ class Yard:
         return stamp
 
     def new_place(self, job: Job, now_ms: i64) -> i64:
-        """Return the place in line of a job that comes to stand there anew.
+        """Return the stamp of a job that becomes ready again.
 
-        The last of those put LIFO stays first, so what was one of them keeps the place it has. A
-        job of beanstalk or of a topic keeps it for ever: what comes back goes before what was put
-        later, and its time is part of the id that bunqueue has for it. One of glide-mq never does:
-        its place is the name of its entry, and no name is given twice.
+        A LIFO job keeps its stamp, so that the last one put stays first. A job of beanstalk or of a
+        topic keeps it forever: a job that comes back goes before jobs put later, and the stamp's
+        time is part of the job's id in bunqueue. A glide-mq job never keeps it: the stamp is its
+        stream entry id, and no id is used twice.
         """
         rules = traits(job.family)
         if rules & PLACE_IS_ENTRY:
             return self.stamp(now_ms)
         return job.stamp if job.stamp < 0 or not rules & NEW_PLACE else self.stamp(now_ms)
 
-    def new_book(self, holder: Holder) -> Book:
-        """Open the book of a new holder."""
-        return Book(self.new_number(), holder)
+    def new_lease_set(self, holder: Holder) -> LeaseSet:
+        """Create the lease set of a new holder."""
+        return LeaseSet(self.new_number(), holder)
 
     def new_number(self) -> i64:
-        """Draw a number for a holder or waiter."""
+        """Return a new number for a holder or waiter."""
         self.numbers_issued += 1
         return self.numbers_issued
 
     # -- timers -------------------------------------------------------------------------------
 
     def arm(self, item: Item, at_ms: i64) -> None:
-        """See that `item` fires at `at_ms` or earlier."""
+        """Ensure that `item` fires at `at_ms` or earlier."""
         if item.pos < 0:
             item.sort_key = at_ms
             self.timers.push(item)
@@ -194,34 +185,34 @@ class Yard:
     # -- what records do ----------------------------------------------------------------------
 
     def apply_put(self, job: Job, state: i64, *, is_known: bool = False) -> None:
-        """Add a job; if `is_known`, whoever does it notes its name, and for whom it waits."""
+        """Add a job; if `is_known`, the caller adds its custom id and what it waits for."""
         self.jobs.add(job)
         policy = job.policy
         policy.jobs_count += 1
         if not self.is_replaying:
-            if job.extra is not None or policy.ttl_ms > 0:
+            if job.details is not None or policy.ttl_ms > 0:
                 self.names.enter(job, is_known=is_known)
-            roster = job.queue.roster
-            if roster is not None:
-                roster.add(job)
+            jobs_by_seq = job.queue.jobs_by_seq
+            if jobs_by_seq is not None:
+                jobs_by_seq.add(job)
         self._enter(job, state, job.created_ms)
 
     def apply_taken(self, job: Job, lease: Lease | None) -> None:
-        """Hand a job over; without a lease, on replay, it is at once ready again."""
+        """Lease a job; without a lease, on replay, it is ready again at once."""
         self._leave(job)
         job.deliveries += 1
-        job.shelf = STREAM
-        if job.extra is not None:
-            self._forget_kept(job, job.extra)
+        job.ready_list = ReadyList.STREAM
+        if job.details is not None:
+            self._forget_durable_lease(job, job.details)
         if lease is None:
             self._enter(job, READY, job.due_ms)
             return
         self._hold(job, lease)
-        if job.extra is not None:
-            self._advance(job, job.extra, lease.started_ms)
+        if job.details is not None:
+            self._advance(job, job.details, lease.started_ms)
 
     def resume(self, job: Job, lease: Lease) -> None:
-        """Hand a ready job over again to who held it before a restart; no record says so."""
+        """Lease a ready job to the holder it had before a restart; there is no record of this."""
         self._leave(job)
         self._hold(job, lease)
 
@@ -230,109 +221,109 @@ class Yard:
         job.state = LEASED
         job.queue.leased.add(job)
         self.leased_count += 1
-        book = lease.book
-        book.leases.push(lease)
-        self.arm(book, lease.sort_key)
-        extra = job.extra
-        if extra is not None:
-            if extra.group is not None:
-                extra.group.leased_count += 1
-            use_slot(job, extra, 1)
+        lease_set = lease.lease_set
+        lease_set.leases.push(lease)
+        self.arm(lease_set, lease.sort_key)
+        details = job.details
+        if details is not None:
+            if details.group is not None:
+                details.group.leased_count += 1
+            use_slot(job, details, 1)
 
-    def apply_end(self, job: Job, end: End, now_ms: i64) -> None:
+    def apply_end(self, job: Job, end: Transition, now_ms: i64) -> None:
         """End a run of a job, which stays in the yard."""
         self._leave(job)
         why = end.why
-        if why == RELEASED:
-            job.tally().releases += 1
-        elif why == EXPIRED:
-            job.tally().timeouts += 1
-        elif why == STALLED:
-            job.tally().stalls += 1
-        elif why in (BURIED, CORRUPT):
-            job.tally().buries += 1
-        elif why == HANDED_BACK:
-            job.tally().releases += 1
-        if why == RELEASED or end.state == DELAYED:
+        if why == Cause.RELEASED:
+            job.counters().releases += 1
+        elif why == Cause.EXPIRED:
+            job.counters().timeouts += 1
+        elif why == Cause.STALLED:
+            job.counters().stalls += 1
+        elif why in (Cause.BURIED, Cause.CORRUPT):
+            job.counters().buries += 1
+        elif why == Cause.HANDED_BACK:
+            job.counters().releases += 1
+        if why == Cause.RELEASED or end.state == DELAYED:
             job.delay_ms = end.due_ms - now_ms
         self._change(job, end, now_ms)
 
-    def _forget_kept(self, job: Job, extra: Extra) -> None:
-        """Forget what was noted of a lease: it is over, whether or not a record says so."""
-        if extra.kept is None:
+    def _forget_durable_lease(self, job: Job, details: JobDetails) -> None:
+        """Forget a durable lease: it has ended, whether there is a record of that or not."""
+        if details.kept is None:
             return
-        extra.kept = None
+        details.kept = None
         trail = i64(job.trail)
         if trail != 0 and not self.is_replaying:
-            # Where it is, it weighs less.
-            ledger = self.journal.ledger
-            ledger.trail(job, ledger.segments[trail])
+            # The job's details are smaller now; count them again.
+            live_bytes = self.journal.live_bytes
+            live_bytes.trail(job, live_bytes.segments[trail])
 
-    def apply_move(self, job: Job, move: End, now_ms: i64) -> None:
-        """Move a job that no one runs to another state, or within its own."""
-        if job.state == BLOCKED and job.extra is not None and not self.is_replaying:
-            rejoin(job, job.extra)
+    def apply_move(self, job: Job, move: Transition, now_ms: i64) -> None:
+        """Move a job that is not leased to another state, or within its own."""
+        if job.state == BLOCKED and job.details is not None and not self.is_replaying:
+            rejoin(job, job.details)
         self._leave(job)
         why = move.why
-        if why == KICKED:
-            job.tally().kicks += 1
-        elif why == CORRUPT:
-            job.tally().buries += 1
-        elif why == REVIVED:
-            job.tally().kicks += 1
-            job.tally().stalls = 0
-        elif why == DUE_SET:
+        if why == Cause.KICKED:
+            job.counters().kicks += 1
+        elif why == Cause.CORRUPT:
+            job.counters().buries += 1
+        elif why == Cause.REVIVED:
+            job.counters().kicks += 1
+            job.counters().stalls = 0
+        elif why == Cause.DUE_SET:
             job.delay_ms = move.due_ms - now_ms
         self._change(job, move, now_ms)
 
-    def _change(self, job: Job, change: End, now_ms: i64) -> None:
-        """Let a job that has left its state enter another, or the same at another place."""
+    def _change(self, job: Job, change: Transition, now_ms: i64) -> None:
+        """Put a job that has left its state into another, or into the same at another position."""
         job.rank = change.rank
         job.attempts = i16(change.attempts)
         job.due_ms = change.due_ms
         job.stamp = change.stamp
-        job.shelf = STREAM
+        job.ready_list = ReadyList.STREAM
         if change.state == READY:
-            job.shelf = u8(change.shelf)
+            job.ready_list = u8(change.ready_list)
             self._note_moved(job)
-        if job.extra is not None:
-            self._forget_kept(job, job.extra)
+        if job.details is not None:
+            self._forget_durable_lease(job, job.details)
         self._enter(job, change.state, now_ms)
-        if job.extra is not None:
-            self._advance(job, job.extra, now_ms)
+        if job.details is not None:
+            self._advance(job, job.details, now_ms)
 
-    def apply_news(self, job: Job, news: bytes) -> None:
-        """Take on what a record says of the rare parts of a job."""
-        extra = job.more()
-        absorb(extra, news, 0, len(news), 0)
+    def apply_changes(self, job: Job, news: bytes) -> None:
+        """Apply changes of a job's details."""
+        details = job.ensure_details()
+        absorb(details, news, 0, len(news), 0)
         if self.journal.is_on:
-            self.journal.ledger.trail(job, self.journal.hot)
+            self.journal.live_bytes.trail(job, self.journal.hot)
 
-    def move(self, job: Job, move: End, now_ms: i64) -> None:
-        """Record and make a move."""
+    def move(self, job: Job, move: Transition, now_ms: i64) -> None:
+        """Append and apply a move."""
         if move.state == DEAD and job.state != DEAD:
             self.counters.of(job).dead += 1
         if self.journal.is_on:
             self.journal.append_move(job, move, now_ms)
         self.apply_move(job, move, now_ms)
-        if job.extra is not None:
-            self.apply_news(job, move.news)
+        if job.details is not None:
+            self.apply_changes(job, move.news)
 
     def note(self, job: Job, news: bytes, *, is_needed: bool = False) -> None:
-        """Record and take on news of a job that change neither its state nor its place.
+        """Append and apply changes of a job that affect neither its state nor its position.
 
-        A full disk keeps its last room for the ends of jobs: YardFull, unless these belong to one.
+        On a full disk the last room is for the ends of jobs: YardFull, unless `is_needed` for one.
         """
         if self.journal.is_on:
             if not is_needed and not self.journal.has_room(len(news)):
                 raise YardFull
             self.journal.append_note(job, news)
-        self.apply_news(job, news)
+        self.apply_changes(job, news)
 
     def drop(self, job: Job, now_ms: i64) -> None:
-        """Record and make the removal of a job; nobody is told."""
+        """Append and apply the removal of a job; no event is sent."""
         if self.journal.is_on:
-            self.journal.append_gone(job, REMOVED, now_ms)
+            self.journal.append_gone(job, Cause.REMOVED, now_ms)
         self.apply_gone(job)
 
     def apply_gone(self, job: Job) -> None:
@@ -344,13 +335,13 @@ class Yard:
         policy = job.policy
         policy.jobs_count -= 1
         if not self.is_replaying:
-            if job.extra is not None or policy.ttl_ms > 0:
+            if job.details is not None or policy.ttl_ms > 0:
                 self.names.leave(job)
-                if job.extra is not None:
-                    self._advance(job, job.extra, self.now_ms)
-            roster = job.queue.roster
-            if roster is not None:
-                roster.note_gone(job)
+                if job.details is not None:
+                    self._advance(job, job.details, self.now_ms)
+            jobs_by_seq = job.queue.jobs_by_seq
+            if jobs_by_seq is not None:
+                jobs_by_seq.note_gone(job)
 
     # -- the index a state names --------------------------------------------------------------
 
@@ -361,7 +352,7 @@ class Yard:
             queue.endings += 1
             self.rest(job, state, queue.endings, now_ms)
             if not self.is_replaying:
-                self.stand_at_rest(job, job.outcome())
+                self.enter_ended(job, job.outcome())
             return
         if self.is_replaying:
             job.state = u8(state)
@@ -377,38 +368,42 @@ class Yard:
             self.delayed_count += 1
             self._note_moved(job)
             self.arm(job.queue, job.due_ms)
-            if job.extra is not None:
-                use_slot(job, job.extra, 1)
+            if job.details is not None:
+                use_slot(job, job.details, 1)
         else:
             assert state == BLOCKED
             job.state = BLOCKED
             job.queue.blocked.add(job)
             self.blocked_count += 1
-            if job.extra is not None:
-                use_slot(job, job.extra, 1)
-                roster = job.queue.roster
-                part = job.extra.glide
-                if roster is not None and part is not None and part.flags & SUSPENDED:
-                    roster.may_wait_for_signals = True
+            if job.details is not None:
+                use_slot(job, job.details, 1)
+                jobs_by_seq = job.queue.jobs_by_seq
+                part = job.details.glide
+                if (
+                    jobs_by_seq is not None
+                    and part is not None
+                    and part.flags & GlideFlag.SUSPENDED
+                ):
+                    jobs_by_seq.may_wait_for_signals = True
 
-    def _advance(self, job: Job, extra: Extra, now_ms: i64) -> None:
-        """Let others of its lane take the place that a job left."""
-        lane = lane_of(extra)
-        if lane is not None and not self.is_replaying:
-            advance(self, job.queue, lane, now_ms)
+    def _advance(self, job: Job, details: JobDetails, now_ms: i64) -> None:
+        """Advance the ordering group of a job that has changed state."""
+        ordering = ordering_of(details)
+        if ordering is not None and not self.is_replaying:
+            advance(self, job.queue, ordering, now_ms)
 
     def _make_ready(self, job: Job) -> None:
         queue = job.queue
         job.state = READY
         job.sort_key = job.rank
         self.ready_count += 1
-        if queue.audience is not None and job.shelf == STREAM:
-            queue.audience.came(job)
-        extra = job.extra
-        if extra is not None and extra.group is not None:
+        if queue.subscriptions is not None and job.ready_list == ReadyList.STREAM:
+            queue.subscriptions.came(job)
+        details = job.details
+        if details is not None and details.group is not None:
             rules = queue.rules
             assert rules is not None
-            group = extra.group
+            group = details.group
             if not group.ready.items:
                 rules.ring.append(group)
             group.ready.push(job)
@@ -416,8 +411,10 @@ class Yard:
             if job.rank > 0:
                 count_ahead(self, queue, 1)
             return
-        if traits(job.family) & READY_LISTS and (job.shelf != STREAM or lane_of(extra) is not None):
-            self._make_shelved(job, extra)
+        if traits(job.family) & READY_LISTS and (
+            job.ready_list != ReadyList.STREAM or ordering_of(details) is not None
+        ):
+            self._make_listed(job, details)
             return
         queue.ready.push(job)
         if job.rank < URGENT_RANK:
@@ -426,36 +423,36 @@ class Yard:
             if job.rank < 0:
                 count_ahead(self, queue, 1)
 
-    def _make_shelved(self, job: Job, extra: Extra | None) -> None:
-        lane = lane_of(extra)
-        if lane is None:
-            stand(self, job)
+    def _make_listed(self, job: Job, details: JobDetails | None) -> None:
+        ordering = ordering_of(details)
+        if ordering is None:
+            enter_ready_list(self, job)
             return
-        line_up(job, part_of(job), lane)
-        advance(self, job.queue, lane, self.now_ms)
+        wait_in_ordering(job, part_of(job), ordering)
+        advance(self, job.queue, ordering, self.now_ms)
 
     def delay_over(self, job: Job) -> None:
-        """Make a delayed job ready because its time has come; no record says so."""
+        """Make a delayed job ready because it is due; there is no record of this."""
         self._leave(job)
         come_due(job)
         self._make_ready(job)
 
     def step_aside(self, job: Job) -> None:
-        """Take a ready job out of its line for a moment; nothing else may happen meanwhile."""
+        """Take a ready job out of its index for a moment; nothing else may happen meanwhile."""
         self._leave_ready(job)
 
     def step_back(self, job: Job) -> None:
-        """Put a job back into its line that stepped aside."""
+        """Put a job back into its index after `step_aside`."""
         self._make_ready(job)
 
     def rest(self, job: Job, state: i64, ending: i64, ended_ms: i64) -> None:
-        """Mark a job dead or done with its number among the queue's endings."""
+        """Mark a job dead or done, with its number among the ended jobs of the queue."""
         job.state = u8(state)
-        job.shelf = STREAM
-        job.more().outcome = Outcome(ending, job, ended_ms)
+        job.ready_list = ReadyList.STREAM
+        job.ensure_details().outcome = Outcome(ending, job, ended_ms)
 
-    def stand_at_rest(self, job: Job, outcome: Outcome) -> None:
-        """Put a job that is dead or done into its line."""
+    def enter_ended(self, job: Job, outcome: Outcome) -> None:
+        """Put a job that is dead or done into its list."""
         self.names.rest(job)
         if job.state == DEAD:
             job.queue.dead.append(outcome)
@@ -465,8 +462,8 @@ class Yard:
         else:
             job.queue.done.append(outcome)
             self.done_count += 1
-            if job.queue.roster is not None:
-                job.queue.roster.bytes -= i64(job.size)
+            if job.queue.jobs_by_seq is not None:
+                job.queue.jobs_by_seq.bytes -= i64(job.size)
         if self.keeper is not None:
             self.keeper.rested(job)
 
@@ -474,7 +471,7 @@ class Yard:
         self.errors.moves_count += 1
         state = job.state
         if state in (DEAD, DONE):
-            self._leave_rest(job)
+            self._leave_ended(job)
             return
         if self.is_replaying:
             return
@@ -482,24 +479,24 @@ class Yard:
         if state == LEASED:
             lease = job.lease
             assert lease is not None
-            lease.book.leases.remove(lease)
+            lease.lease_set.leases.remove(lease)
             job.lease = None
             queue.leased.remove(job)
             self.leased_count -= 1
-            extra = job.extra
-            if extra is not None:
-                if extra.group is not None:
-                    extra.group.leased_count -= 1
-                use_slot(job, extra, -1)
+            details = job.details
+            if details is not None:
+                if details.group is not None:
+                    details.group.leased_count -= 1
+                use_slot(job, details, -1)
         elif state == READY:
             self._leave_ready(job)
         else:
             self._leave_waiting(job)
 
     def _note_moved(self, job: Job) -> None:
-        roster = job.queue.roster
-        if roster is not None:
-            roster.note_moved(job)
+        jobs_by_seq = job.queue.jobs_by_seq
+        if jobs_by_seq is not None:
+            jobs_by_seq.note_moved(job)
 
     def _leave_waiting(self, job: Job) -> None:
         self._note_moved(job)
@@ -510,10 +507,10 @@ class Yard:
             assert job.state == BLOCKED
             job.queue.blocked.remove(job)
             self.blocked_count -= 1
-        if job.extra is not None:
-            use_slot(job, job.extra, -1)
+        if job.details is not None:
+            use_slot(job, job.details, -1)
 
-    def _leave_rest(self, job: Job) -> None:
+    def _leave_ended(self, job: Job) -> None:
         outcome = job.outcome()
         self.bodies.drop_result(outcome)
         if not self.is_replaying:
@@ -525,17 +522,17 @@ class Yard:
             else:
                 job.queue.done.remove(outcome)
                 self.done_count -= 1
-                if job.queue.roster is not None:
-                    job.queue.roster.bytes += i64(job.size)
+                if job.queue.jobs_by_seq is not None:
+                    job.queue.jobs_by_seq.bytes += i64(job.size)
             self.names.come_back(job)
-        job.more().outcome = None
+        job.ensure_details().outcome = None
 
     def _leave_ready(self, job: Job) -> None:
         queue = job.queue
         self.ready_count -= 1
-        extra = job.extra
-        if extra is not None and extra.group is not None:
-            group = extra.group
+        details = job.details
+        if details is not None and details.group is not None:
+            group = details.group
             group.ready.remove(job)
             queue.held_count -= 1
             if job.rank > 0:
@@ -546,12 +543,12 @@ class Yard:
                 rules.ring.remove(group)
             return
         if traits(job.family) & READY_LISTS:
-            lane = lane_of(extra)
-            if lane is not None:
-                leave_line(self, job, part_of(job), lane)
+            ordering = ordering_of(details)
+            if ordering is not None:
+                leave_ordering(self, job, part_of(job), ordering)
                 return
-            if job.shelf != STREAM:
-                step_down(self, job)
+            if job.ready_list != ReadyList.STREAM:
+                leave_ready_list(self, job)
                 return
         queue.ready.remove(job)
         if job.rank < URGENT_RANK:
@@ -567,23 +564,23 @@ class Yard:
 
 
 def abs_stamp(stamp: i64) -> i64:
-    """Return a stamp without the sign by which the last come are first."""
+    """Return a stamp without its sign, which is negative for LIFO jobs."""
     return stamp if stamp >= 0 else -stamp
 
 
 def come_due(job: Job) -> None:
-    """Give a job its place in line when its delay is over."""
+    """Set the stamp and the ready list of a job whose delay is over."""
     rules = traits(job.family)
     if rules & NEW_PLACE:
         job.stamp = due_stamp(job)
     if rules & READY_LISTS:
-        job.shelf = STAGED
+        job.ready_list = ReadyList.STAGED
 
 
 def due_stamp(job: Job) -> i64:
-    """Return the place in line of a job that was delayed: by when it was due, then by age.
+    """Return the stamp of a job that was delayed, which orders by due time, then by age.
 
-    One put LIFO stands where it would without the delay.
+    A LIFO job keeps the stamp that it has without the delay.
     """
     if job.stamp < 0:
         return job.stamp

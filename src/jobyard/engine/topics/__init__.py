@@ -1,1 +1,1 @@
-"""Queues used as topics: claims, routers, push streams. Above `jobs`, apart from `glidemq`."""
+"""Queues used as topics: claims, routers, push streams. Above `jobs`, independent of `glidemq`."""

@@ -1,9 +1,9 @@
-"""A stream of jobs to one worker: never more than so many at a time, and the next at once.
+"""A stream of jobs to one worker: at most N at a time, and the next one as soon as one ends.
 
-While the worker may have more, the stream stands in line at the queue, at the end again after every
-job; so streams take turns. It is told of every end of its leases, whoever ended them, and stands in
-line again. When it is closed all its leases are given back. Where claims are served together, its
-own are among them.
+While the worker may have more, the stream waits at the queue, last again after every job; so
+streams take turns. It is notified of every end of its leases, whatever ended them, and waits again.
+When it is closed, all its leases are given back. If the queue has a claim window, the stream claims
+through that.
 """
 
 from typing import Final, final
@@ -14,26 +14,28 @@ from jobyard.engine.jobs.holders import drop_holder
 from jobyard.engine.jobs.queues import drop_watch, hold_watch
 from jobyard.engine.jobs.take import cancel_wait, offer, wait
 from jobyard.engine.state.yard import Yard
-from jobyard.engine.topics.claim_window import Bid, Claimant, join_cohort, leave_cohort
+from jobyard.engine.topics.claim_window import ClaimWaiter, WaitingClaim, join_window, leave_window
 from jobyard.engine.topics.topic_queue import terms_of
 from jobyard.engine.topics.topic_setup import config_of
+from jobyard.model.lease import Holder, Lease, LeaseSet, Terms
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Book, Holder, Lease, Queue, Terms, Waiter
+from jobyard.model.queue import Queue
+from jobyard.model.waiter import Waiter
 
-# Of jobs that are sent on together, about.
+# The approximate size of jobs that are sent together.
 SHARE_SIZE_MAX: Final = 256 << 10
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 @trait
-class Worker:
-    """Who is sent the jobs of a stream."""
+class StreamWorker:
+    """The receiver of the jobs of a stream."""
 
     def job_given(self, lease: Lease) -> None:
-        """Send a job on; nothing of the yard may be changed from here."""
+        """Send a job; must not change the yard."""
 
     def has_room(self) -> bool:
-        """Tell whether more can be sent on now; who says no calls `Stream.go_on` later."""
+        """Return whether more can be sent now; if not, call `PushStream.proceed` later."""
         return True
 
     def queue_gone(self) -> None:
@@ -41,74 +43,74 @@ class Worker:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class OpenWorker(Worker):
-    """A worker that need not be compiled: an interpreted class cannot have a compiled trait."""
+class OpenStreamWorker(StreamWorker):
+    """Base of interpreted workers: an interpreted class cannot have a compiled trait."""
 
 
 @final
-class Stream(Holder, Claimant):
+class PushStream(Holder, ClaimWaiter):
     """One worker at one queue."""
 
     def __init__(
-        self, yard: Yard, queue: Queue, node: str, most: i64, lease_ms: i64, worker: Worker
+        self, yard: Yard, queue: Queue, node: str, most: i64, lease_ms: i64, worker: StreamWorker
     ) -> None:
         self._yard = yard
         self._queue = queue
         self._most: i64 = most
-        self._worker: Worker = worker
+        self._worker: StreamWorker = worker
         self._terms: Terms = terms_of(queue, node, lease_ms)
-        # They end with the connection, and a server that stops is the end of that too.
-        self._terms.is_kept = False
-        self.book: Book = yard.new_book(self)
+        # Its leases end with the connection, which a restart of the server ends too.
+        self._terms.is_durable = False
+        self.lease_set: LeaseSet = yard.new_lease_set(self)
         self._waiter: Waiter | None = None
-        self._bid: Bid | None = None
+        self._waiting_claim: WaitingClaim | None = None
         self.is_open: bool = False
 
     def open(self, now_ms: i64) -> None:
-        """Begin to take jobs; those that are ready are given before this returns."""
+        """Start taking jobs; ready ones are given before this returns."""
         self.is_open = True
-        self.book.is_watched = True
+        self.lease_set.is_watched = True
         hold_watch(self._queue)
         self._stand(now_ms)
 
     def close(self, now_ms: i64) -> None:
-        """Take no more jobs, and give back those that are not ended."""
+        """Stop taking jobs, and give back those that have not ended."""
         if not self.is_open:
             return
         self.is_open = False
-        self.book.is_watched = False
+        self.lease_set.is_watched = False
         waiter = self._waiter
         if waiter is not None:
             self._waiter = None
             cancel_wait(self._yard, waiter)
-        bid = self._bid
-        if bid is not None:
-            self._bid = None
-            leave_cohort(bid)
-        drop_holder(self._yard, self.book, None, now_ms)
+        waiting_claim = self._waiting_claim
+        if waiting_claim is not None:
+            self._waiting_claim = None
+            leave_window(waiting_claim)
+        drop_holder(self._yard, self.lease_set, None, now_ms)
         drop_watch(self._yard, self._queue)
 
     def _line_up(self, now_ms: i64) -> None:
-        """Stand at the end of the line, unless it stands there or the worker has enough."""
-        free: i64 = self._most - len(self.book.leases.items)
+        """Wait for a job, unless it already waits or the worker has enough."""
+        free: i64 = self._most - len(self.lease_set.leases.items)
         if self._waiter is not None or free <= 0:
             return
-        if self._bid is not None:
-            self._bid.most = free
+        if self._waiting_claim is not None:
+            self._waiting_claim.most = free
         elif not self._worker.has_room():
             return
         elif config_of(self._queue).claim_jitter_ms > 0:
-            bid = Bid(self._terms, free, NEVER_MS, self)
-            bid.book = self.book
-            bid.size_max = SHARE_SIZE_MAX
-            self._bid = bid
-            join_cohort(self._yard, self._queue, bid, now_ms)
+            waiting_claim = WaitingClaim(self._terms, free, NEVER_MS, self)
+            waiting_claim.lease_set = self.lease_set
+            waiting_claim.size_max = SHARE_SIZE_MAX
+            self._waiting_claim = waiting_claim
+            join_window(self._yard, self._queue, waiting_claim, now_ms)
         else:
             self._waiter = wait(
-                self._yard, [self._queue], self.book, self._terms, NEVER_MS, NEVER_MS
+                self._yard, [self._queue], self.lease_set, self._terms, NEVER_MS, NEVER_MS
             )
 
-    def go_on(self, now_ms: i64) -> None:
+    def proceed(self, now_ms: i64) -> None:
         """Take jobs again: the worker has room once more."""
         if self.is_open:
             self._stand(now_ms)
@@ -118,21 +120,21 @@ class Stream(Holder, Claimant):
         offer(self._yard, self._queue, now_ms)
 
     def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002  there is only one
-        """Send a job on, and line up for the next; who serves the line comes to it."""
+        """Send a job and wait for the next; the caller serves waiters in order, this one last."""
         self._waiter = None
         self._line_up(lease.started_ms)
         self._worker.job_given(lease)
 
-    def served(self, bid: Bid, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
-        """Send the share on, and ask for the next if there is room for it."""
-        self._bid = None
+    def served(self, waiting_claim: WaitingClaim, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
+        """Send the share, and claim the next if there is room for it."""
+        self._waiting_claim = None
         for lease in leases:
             self._worker.job_given(lease)
         self._stand(self._yard.now_ms)
 
-    def queue_lost(self, bid: Bid) -> None:  # noqa: ARG002  there is only one
+    def queue_lost(self, waiting_claim: WaitingClaim) -> None:  # noqa: ARG002  there is only one
         """Close: the queue was removed."""
-        self._bid = None
+        self._waiting_claim = None
         self.close(self._yard.now_ms)
         self._worker.queue_gone()
 

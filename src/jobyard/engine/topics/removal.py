@@ -1,7 +1,7 @@
-"""Deletes jobs of a queue that is a topic: those below a seq, with a tag, or both.
+"""Delete jobs of a queue that is a topic: those below a seq, with a tag, or both.
 
-Few go at one moment. Of many some go at a time, in the order of their seqs; what came after the
-request stays. Holders hear of the ends of their leases after each slice.
+A few jobs are removed at one moment. Many are removed in slices, in the order of their seqs; jobs
+that came after the request stay. Holders are notified of ended leases after each slice.
 """
 
 from typing import Final, final
@@ -9,18 +9,18 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.clearing import REMOVAL_UNITS
-from jobyard.engine.jobs.lease_events import hold_tidings, send_tidings
-from jobyard.engine.jobs.listing import roster_of
+from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_events
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.jobs.move import erase
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
-from jobyard.engine.topics.topic_queue import remark_of
+from jobyard.engine.topics.topic_queue import record_meta_of
 from jobyard.model.job import GONE, Job
 from jobyard.model.queue import Queue
 
-# No seq is given.
+# Means that no seq is given.
 NO_SEQ: Final = -1
 
 # Jobs that are looked at together.
@@ -29,7 +29,7 @@ _SLICE: Final = 256
 
 @final
 class Removal(Task):
-    """Removes the jobs there are now, even leased ones."""
+    """Removes jobs that exist now, even leased ones."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Removal(Task):
         self._has_match: bool = has_match
         end: i64 = queue.next_seq if before_seq < 0 else min(before_seq, queue.next_seq)
         self._end: i64 = end
-        # A queue that was emptied meanwhile counts its seqs anew.
+        # Seqs are not enough: a queue that is emptied meanwhile may restart them.
         self._before_id: i64 = yard.journal.next_id
         self._seq: i64 = 0
         self._is_through: bool = False
@@ -62,11 +62,11 @@ class Removal(Task):
         if yard.queues.get(queue.name) is not queue:
             return 0
         is_few = queue.jobs_count() * REMOVAL_UNITS <= yard.tasks.units_per_turn
-        hold_tidings(yard)
+        defer_lease_events(yard)
         try:
             done = self._remove(most, now_ms, is_few=is_few)
         finally:
-            send_tidings(yard, now_ms)
+            send_lease_events(yard, now_ms)
         if queue.rules is not None and queue.first_link is not None:
             offer(yard, queue, now_ms)
         drop_if_idle(yard, queue)
@@ -74,12 +74,12 @@ class Removal(Task):
 
     def _remove(self, most: i64, now_ms: i64, *, is_few: bool) -> i64:
         done: i64 = 0
-        roster = roster_of(self._queue)
+        jobs_by_seq = jobs_by_seq_of(self._queue)
         if self._seq == 0:
-            oldest = roster.oldest()
+            oldest = jobs_by_seq.oldest()
             self._seq = 0 if oldest is None else oldest.key - 1
         while (is_few or done < most) and not self._is_through:
-            jobs = roster.after(self._seq, _SLICE if is_few else min(_SLICE, most - done))
+            jobs = jobs_by_seq.after(self._seq, _SLICE if is_few else min(_SLICE, most - done))
             self._is_through = not jobs
             for job in jobs:
                 if job.key >= self._end:
@@ -98,7 +98,11 @@ class Removal(Task):
             return False
         if not self._has_match:
             return True
-        remark = remark_of(job)
-        if remark is None or not remark.tag:
+        record_meta = record_meta_of(job)
+        if record_meta is None or not record_meta.tag:
             return False
-        return remark.tag.startswith(self._tag) if self._is_prefix else remark.tag == self._tag
+        return (
+            record_meta.tag.startswith(self._tag)
+            if self._is_prefix
+            else record_meta.tag == self._tag
+        )

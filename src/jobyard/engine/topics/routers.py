@@ -1,15 +1,20 @@
-"""Routers at work: what is written to a topic is appended to others too, in the same turn.
+"""Routers: records that are written to a topic are copied to others, in the same turn.
 
-Copies are records like all others and lie in the batch of what they are copies of: whoever sees the
-one finds the other, and a crash takes both or none. So nothing is written down about how far a
-router has come, unless it falls behind: then the cursor is written down with every copy until it
-has caught up. It does where its destination takes no more, and is tried again; where there is more
-to copy than a turn has room for, and is late: it goes on in slices, in order, as the yard has time;
-and for a moment with records that are appended in the midst of a verb: copies may become jobs, and
-nobody can be served from within serving. What its source lets go of meanwhile is not passed on, but
-for jobs that are ended before late routers have come to them.
+Copies are ordinary records and are in the same batch as the originals: a client that sees one finds
+the other, and a crash takes both or none. So the cursor of a router is not stored, unless the
+router falls behind: then it is written with every copy until the router has caught up. A router
+falls behind
 
-Invariant: a router that is not behind has passed on all there is in its source.
+    if its destination takes no more: it is retried;
+    if there is more to copy than a turn has room for: it is late, and continues in slices, in
+    order, as a task;
+    for a moment, with records that are appended in the middle of a verb: copies may become jobs,
+    and waiters cannot be served from within serving.
+
+Records that the source drops meanwhile are not copied, except jobs that end before late routers
+reach them.
+
+Invariant: a router that is not behind has copied everything in its source.
 """
 
 from bisect import bisect_left
@@ -17,58 +22,57 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.listing import roster_of
-from jobyard.engine.logs.read import Rows, SharedRows, rows_after
+from jobyard.engine.jobs.listing import jobs_by_seq_of
+from jobyard.engine.logs.read import SharedRows, WrittenRows, rows_after
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics import topic_queue
 from jobyard.engine.topics.router_delivery import copy_of, deliver
-from jobyard.engine.topics.topic_setup import stock_of
+from jobyard.engine.topics.topic_setup import topic_state_of
 from jobyard.errors import Refused, StorageFull, YardFull
-from jobyard.model.entry import ROUTER
+from jobyard.model.entry import EntryKind
 from jobyard.model.job import JSON
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
-from jobyard.model.topic.log import LogTopic, Onward, Row
+from jobyard.model.topic.log import LogRecord, LogTopic, RecordForwarder
 from jobyard.model.topic.router import EXACTLY_ONCE, HOPS_MAX, IN_STEP, Router, decode_router
 
-# How soon a router that is behind tries again.
-RETRY_MS: Final = 1000
+# The delay before a router that is behind tries again.
+ROUTER_RETRY_MS: Final = 1000
 # Records that are copied at once.
 SLICE: Final = 10_000
 JOBS_SLICE: Final = 1000
-# What a copy takes, in the units of tasks.
+# Cost of a copy, in units of work.
 COPY_UNITS: Final = 3
-# How many jobs of a queue are kept for routers that are late, and how much of them.
+# How many jobs of a queue are kept for late routers, and how many bytes of them.
 KEPT_MAX: Final = 100_000
 KEPT_SIZE_MAX: Final = 64 << 20
-# The most that things weigh in the journal beside the text of the records: a copy in a log, a copy
-# that is a job and is handed over at once, and what comes with them all (a new topic, its head,
-# the router).
-ROW_WEIGHT: Final = 128
+# The most journal bytes besides the text of the records: for a copy in a log, for a copy that is a
+# job and is leased at once, and once for all (a new topic, its head, the router).
+COPY_WEIGHT: Final = 128
 JOB_WEIGHT: Final = 640
 ROUTER_WEIGHT: Final = 2048
 
 
 class RouterCycle(Refused):
-    """A router would close a circle, and does not say that it may."""
+    """A router would close a cycle, and `allow_cycle` is not set."""
 
     def __init__(self, circle: list[str]) -> None:
-        super().__init__(f"it would close a circle: {' > '.join(circle)}")
+        super().__init__(f"the router would close a cycle: {' > '.join(circle)}")
         self.circle = circle
 
 
 class RouterFanIn(Refused):
-    """Another router leads to the same destination."""
+    """Another router already leads to the same destination."""
 
 
 class RouterElsewhere(Refused):
-    """There is a router of that name between other topics."""
+    """A router of that name exists between other topics."""
 
 
 @final
-class Source:
+class RouterSource:
     """Where a router copies from: a log, or a queue whose jobs are copied as they are put."""
 
     def __init__(self, log: LogTopic | None, queue: Queue | None) -> None:
@@ -82,8 +86,8 @@ class Source:
         assert self.queue is not None
         return self.queue.next_seq - 1
 
-    def rows_after(self, yard: Yard, cursor: i64, most: i64) -> Rows:
-        """Return some of the records there still are past a seq."""
+    def rows_after(self, yard: Yard, cursor: i64, most: i64) -> WrittenRows:
+        """Return some of the remaining records after a seq."""
         copies = self.copies()
         if self._log is not None:
             most = min(most, SLICE)
@@ -96,75 +100,75 @@ class Source:
             return copies.kept_after(cursor, most)
         return jobs_after(yard, self.queue, cursor, most)
 
-    def copies(self) -> "Copies | None":
-        """Return the routers that lead away, if there are any."""
-        onward: Onward | None = None
+    def copies(self) -> "RouterCopies | None":
+        """Return the routers that copy from here, if any."""
+        onward: RecordForwarder | None = None
         if self._log is not None:
             onward = self._log.onward
         elif self.queue is not None:
-            onward = stock_of(self.queue).onward
-        return onward if isinstance(onward, Copies) else None
+            onward = topic_state_of(self.queue).onward
+        return onward if isinstance(onward, RouterCopies) else None
 
-    def lead(self, onward: Onward | None) -> None:
-        """Tell of what comes, or tell no more."""
+    def lead(self, onward: RecordForwarder | None) -> None:
+        """Set the forwarder that is notified of new records, or None."""
         if self._log is not None:
             self._log.onward = onward
         elif self.queue is not None:
-            stock_of(self.queue).onward = onward
+            topic_state_of(self.queue).onward = onward
 
 
-def find_source(yard: Yard, name: str) -> Source | None:
+def find_source(yard: Yard, name: str) -> RouterSource | None:
     """Return the topic of that name, if there is one to copy from."""
     log = yard.logs.get(name)
     if log is not None:
-        return Source(log, None)
+        return RouterSource(log, None)
     queue = yard.queues.get(name)
-    return None if queue is None or queue.config is None else Source(None, queue)
+    return None if queue is None or queue.config is None else RouterSource(None, queue)
 
 
-def jobs_after(yard: Yard, queue: Queue, cursor: i64, most: i64) -> Rows:
-    """Return the jobs past a seq that are there, as records."""
-    found = Rows()
-    jobs = roster_of(queue).after(cursor, most)
+def jobs_after(yard: Yard, queue: Queue, cursor: i64, most: i64) -> WrittenRows:
+    """Return the existing jobs after a seq, as records."""
+    found = WrittenRows()
+    jobs = jobs_by_seq_of(queue).after(cursor, most)
     for job in jobs:
         found.last_seq = job.key
         body = yard.bodies.fetch(job)
         if body is None:
-            # As good as gone.
+            # Its body is damaged: treated as gone.
             continue
         data = body if job.codec == JSON else yard.routers.printer.json_of(i64(job.codec), body)
-        remark = topic_queue.remark_of(job)
+        record_meta = topic_queue.record_meta_of(job)
         found.seqs.append(int(job.key))
-        if remark is None:
-            found.rows.append(Row(data, b""))
+        if record_meta is None:
+            found.rows.append(LogRecord(data, b""))
         else:
-            found.rows.append(Row(data, remark.meta, remark.tag, remark.node))
+            found.rows.append(LogRecord(data, record_meta.meta, record_meta.tag, record_meta.node))
     if len(jobs) < most:
         found.last_seq = queue.next_seq - 1
     return found
 
 
 @final
-class Copies(Onward):
-    """All routers that lead away from one topic."""
+class RouterCopies(RecordForwarder):
+    """All routers that copy from one topic."""
 
-    def __init__(self, yard: Yard, name: str, source: Source) -> None:
+    def __init__(self, yard: Yard, name: str, source: RouterSource) -> None:
         self._yard = yard
         self._name = name
         self._source = source
-        # Those that are not behind, as of a version of all routers.
+        # Routers that are not behind, as of a version of all routers.
         self._in_step: list[Router] = []
         self._are_all_in_step: bool = True
         self._has_late: bool = False
         self._version: i64 = -1
-        # How often records were passed on before they came here, while a router is behind: up to
-        # which seq, and how often.
+        # While a router is behind, the number of hops that records made before they came here:
+        # the last seq of each run of records, and its number of hops.
         self._hop_seqs: list[int] = []
         self._hop_counts: list[int] = []
-        # Jobs that late routers have not copied yet, by seq; they may be gone meanwhile.
-        self._kept = Rows()
+        # Jobs that late routers have not copied yet, by seq; they may be gone by now.
+        self._kept = WrittenRows()
         self._kept_size: i64 = 0
-        # Of a log; made for late routers, which all need the same.
+        # Rows of a log, read once for all late routers.
         self.shared = SharedRows()
 
     def _routers(self) -> list[Router]:
@@ -179,13 +183,13 @@ class Copies(Onward):
                 self._hop_counts = []
             self._has_late = any(router.is_late for router in beside)
             if not self._has_late:
-                self._kept = Rows()
+                self._kept = WrittenRows()
                 self._kept_size = 0
                 self.shared = SharedRows()
         return self._in_step
 
     def room(self, count: i64, size: i64) -> i64:
-        """Return the most bytes in the journal that so many records of so many bytes take there."""
+        """Return the most journal bytes that the copies of `count` records of `size` bytes take."""
         yard = self._yard
         if yard.routers.hops >= HOPS_MAX:
             return 0
@@ -199,14 +203,14 @@ class Copies(Onward):
         return room
 
     def at_once(self, count: i64) -> i64:
-        """Return how many of so many records would be passed on in this turn, one by one."""
+        """Return how many of `count` records, put one by one, would be copied in this turn."""
         in_step = self._routers()
         if not in_step:
             return count
         return min(count, self._yard.tasks.units_at_once() // (len(in_step) * COPY_UNITS))
 
     def copy(self, now_ms: i64) -> None:
-        """Pass on what was appended, now or as the yard has time."""
+        """Copy what was appended, now or in a task."""
         yard = self._yard
         in_step = self._routers()
         if in_step:
@@ -227,7 +231,7 @@ class Copies(Onward):
                 self._keep(self._source.queue)
 
     def _note_hops(self) -> None:
-        """Remember how often the newest records were passed on before."""
+        """Store how many hops the newest records made."""
         head = int(self._source.head_seq())
         hops = int(self._yard.routers.hops)
         if self._hop_counts and self._hop_counts[-1] == hops:
@@ -237,14 +241,14 @@ class Copies(Onward):
             self._hop_counts.append(hops)
 
     def hops_after(self, cursor: i64) -> tuple[i64, i64]:
-        """Return how often the record after a seq was passed on, and up to which seq all others."""
+        """Return the hops of the record after a seq, and the last seq with the same hops."""
         at = bisect_left(self._hop_seqs, int(cursor) + 1)
         if at == len(self._hop_seqs):
             return 0, self._source.head_seq()
         return self._hop_counts[at], self._hop_seqs[at]
 
     def _keep(self, queue: Queue) -> None:
-        """Hold on to the newest job for routers that are late: it may be gone when they come."""
+        """Keep the newest job for late routers: it may be gone when they reach it."""
         if self._kept_size > KEPT_SIZE_MAX or len(self._kept.rows) >= KEPT_MAX:
             return
         newest = jobs_after(self._yard, queue, queue.next_seq - 2, 1)
@@ -254,20 +258,20 @@ class Copies(Onward):
             self._kept_size += len(newest.rows[0].data) + len(newest.rows[0].meta)
 
     def has_late(self) -> bool:
-        """Tell whether a router goes on as the yard has time."""
+        """Return whether a router is late and continues in a task."""
         self._routers()
         return self._has_late
 
     def has_kept(self, cursor: i64) -> bool:
-        """Tell whether what follows a seq is kept."""
+        """Return whether the job after a seq is kept."""
         seqs = self._kept.seqs
         return len(seqs) > 0 and seqs[0] <= cursor + 1 <= seqs[len(seqs) - 1]
 
-    def kept_after(self, cursor: i64, most: i64) -> Rows:
-        """Return some of what is kept."""
+    def kept_after(self, cursor: i64, most: i64) -> WrittenRows:
+        """Return some of the kept jobs after a seq."""
         kept = self._kept
         first = bisect_left(kept.seqs, int(cursor) + 1)
-        found = Rows()
+        found = WrittenRows()
         found.seqs = kept.seqs[first : first + most]
         found.rows = kept.rows[first : first + most]
         found.last_seq = found.seqs[-1]
@@ -275,8 +279,8 @@ class Copies(Onward):
 
 
 @final
-class CatchUp(Task):
-    """Lets routers that are late go on, in turn."""
+class RouterCatchUp(Task):
+    """Continues late routers, in turn."""
 
     def __init__(self, yard: Yard) -> None:
         super().__init__()
@@ -298,9 +302,9 @@ class CatchUp(Task):
             is_taken = catch_up(self._yard, source, router, rows, now_ms)
             done += 1 + COPY_UNITS * min(rows, router.cursor - before)
             if not is_taken:
-                # Still late, so that what its source lets go of is kept for it.
+                # It stays late, so that jobs that its source drops are kept for it.
                 router.is_retrying = True
-                self._yard.arm(RetryAlarm(self._yard, router), now_ms + RETRY_MS)
+                self._yard.arm(RetryAlarm(self._yard, router), now_ms + ROUTER_RETRY_MS)
             elif router.is_behind:
                 late.append(router)
             else:
@@ -323,7 +327,7 @@ class RetryAlarm(Alarm):
         self._router = router
 
     def ring(self, now_ms: i64) -> None:
-        """Try again; who cannot go on is tried again later."""
+        """Try again; a router that is refused again gets another alarm."""
         router = self._router
         yard = self._yard
         if yard.routers.by_name.get(router.name) is not router or not router.is_behind:
@@ -331,23 +335,25 @@ class RetryAlarm(Alarm):
         _join_late(yard, router)
         if not yard.routers.is_catching_up:
             yard.routers.is_catching_up = True
-            yard.tasks.begin(CatchUp(yard), None, now_ms)
+            yard.tasks.begin(RouterCatchUp(yard), None, now_ms)
 
 
 # -- making and removing ---------------------------------------------------------------------------
 
 
 def check_router(yard: Yard, router: Router) -> None:
-    """Refuse a router that cannot be set beside those there are."""
+    """Refuse a router that conflicts with the existing ones."""
     routers = yard.routers
     known = routers.by_name.get(router.name)
     if known is not None:
         if (known.source, known.dest) != (router.source, router.dest):
-            raise RouterElsewhere(f"{router.name} leads from {known.source} to {known.dest}")
+            raise RouterElsewhere(
+                f"router {router.name} already leads from {known.source} to {known.dest}"
+            )
     else:
         other = routers.by_dest.get(router.dest)
         if other is not None:
-            raise RouterFanIn(f"{other.name} leads to {router.dest} already")
+            raise RouterFanIn(f"router {other.name} already leads to {router.dest}")
     if not router.allow_cycle:
         circle = routers.circle(router.source, router.dest)
         if circle:
@@ -355,9 +361,9 @@ def check_router(yard: Yard, router: Router) -> None:
 
 
 def set_router(yard: Yard, router: Router, now_ms: i64) -> bool:
-    """Begin to pass records on, or do so differently; tell whether the router is new.
+    """Create a router, or replace the one of that name; return whether it is new.
 
-    Both topics must be there, configured if they are queues. A refusal changes nothing.
+    Both topics must exist, and be configured if they are queues. A refusal changes nothing.
     """
     check_router(yard, router)
     routers = yard.routers
@@ -378,18 +384,18 @@ def set_router(yard: Yard, router: Router, now_ms: i64) -> bool:
     return known is None
 
 
-def _add(yard: Yard, source: Source, router: Router, now_ms: i64) -> None:
+def _add(yard: Yard, source: RouterSource, router: Router, now_ms: i64) -> None:
     yard.routers.add(router)
     if source.copies() is None:
-        source.lead(Copies(yard, router.source, source))
+        source.lead(RouterCopies(yard, router.source, source))
     if router.is_behind:
-        yard.arm(RetryAlarm(yard, router), now_ms + RETRY_MS)
+        yard.arm(RetryAlarm(yard, router), now_ms + ROUTER_RETRY_MS)
 
 
 def drop_router(yard: Yard, router: Router) -> None:
-    """Pass nothing on any more; what was copied stays."""
+    """Remove a router; what it has copied stays."""
     if yard.journal.is_on:
-        yard.journal.drop_entry(ROUTER, router.name.encode())
+        yard.journal.drop_entry(EntryKind.ROUTER, router.name.encode())
     yard.routers.remove(router)
     source = find_source(yard, router.source)
     if source is not None and router.source not in yard.routers.by_source:
@@ -397,7 +403,7 @@ def drop_router(yard: Yard, router: Router) -> None:
 
 
 def drop_routers_of(yard: Yard, topic: str) -> list[str]:
-    """Remove the routers from and to a topic that goes; return their names."""
+    """Remove the routers from and to a topic that is removed; return their names."""
     routers = yard.routers
     found = list(routers.by_source.get(topic, []))
     before = routers.by_dest.get(topic)
@@ -409,14 +415,14 @@ def drop_routers_of(yard: Yard, topic: str) -> list[str]:
 
 
 def load_routers(yard: Yard, now_ms: i64) -> None:
-    """Take up the routers of the last boot, each where it was."""
+    """Load the routers of the last boot, each with its cursor."""
     for entry in yard.journal.entries.values():
-        if entry.kind != ROUTER or entry.is_gone:
+        if entry.kind != EntryKind.ROUTER or entry.is_gone:
             continue
         router = decode_router(entry.value)
         source = find_source(yard, router.source)
         if source is None:
-            # A repair could not save it. The router stays in the journal, and leads nowhere.
+            # A repair could not recover the topic. The router stays in the journal, inactive.
             continue
         if router.cursor == IN_STEP:
             router.cursor = source.head_seq()
@@ -425,11 +431,11 @@ def load_routers(yard: Yard, now_ms: i64) -> None:
 
 def _remember(yard: Yard, router: Router) -> None:
     if yard.journal.is_on:
-        yard.journal.set_entry(ROUTER, router.name.encode(), router.encode())
+        yard.journal.set_entry(EntryKind.ROUTER, router.name.encode(), router.encode())
 
 
 def _is_remembered(yard: Yard, router: Router) -> bool:
-    """Write down how far a router has come. Copies made the room; to refuse them is too late."""
+    """Store the cursor of a router; False if it cannot be, as it is too late to refuse copies."""
     try:
         _remember(yard, router)
     except (YardFull, StorageFull):
@@ -440,8 +446,8 @@ def _is_remembered(yard: Yard, router: Router) -> bool:
 # -- copying ---------------------------------------------------------------------------------------
 
 
-def forward(yard: Yard, source: Source, router: Router, now_ms: i64) -> None:
-    """Pass on what a router has not passed on yet, as far as its destination takes it."""
+def forward(yard: Yard, source: RouterSource, router: Router, now_ms: i64) -> None:
+    """Copy what a router has not copied yet, as far as its destination takes it."""
     routers = yard.routers
     if routers.hops >= HOPS_MAX:
         if not router.is_behind:
@@ -456,8 +462,8 @@ def forward(yard: Yard, source: Source, router: Router, now_ms: i64) -> None:
         routers.hops -= 1
 
 
-def catch_up(yard: Yard, source: Source, router: Router, most: i64, now_ms: i64) -> bool:
-    """Pass on some of what a router is behind with; False if its destination takes no more."""
+def catch_up(yard: Yard, source: RouterSource, router: Router, most: i64, now_ms: i64) -> bool:
+    """Copy some records that a router is behind with; False if its destination takes no more."""
     routers = yard.routers
     if router.cursor < source.head_seq():
         copies = source.copies()
@@ -476,21 +482,23 @@ def catch_up(yard: Yard, source: Source, router: Router, most: i64, now_ms: i64)
     return _catch_up_done(yard, source, router)
 
 
-def _catch_up_done(yard: Yard, source: Source, router: Router) -> bool:
-    """See whether a router is behind no more; True in any case."""
+def _catch_up_done(yard: Yard, source: RouterSource, router: Router) -> bool:
+    """Check whether a router is no longer behind; always return True."""
     if router.cursor >= source.head_seq():
         router.is_behind = False
-        # As long as the journal says that it is behind, it is.
+        # It stays behind as long as the journal says so.
         router.is_behind = not _is_remembered(yard, router)
         yard.routers.version += 1
     return True
 
 
-def _forward_slice(yard: Yard, source: Source, router: Router, most: i64, now_ms: i64) -> bool:
+def _forward_slice(
+    yard: Yard, source: RouterSource, router: Router, most: i64, now_ms: i64
+) -> bool:
     """Copy some records; False if the destination does not take all of them."""
     found = source.rows_after(yard, router.cursor, most)
     seqs: list[int] = []
-    rows: list[Row] = []
+    rows: list[LogRecord] = []
     size: i64 = 0
     for i in range(len(found.rows)):
         row = found.rows[i]
@@ -500,7 +508,7 @@ def _forward_slice(yard: Yard, source: Source, router: Router, most: i64, now_ms
             size += len(row.data) + len(row.meta)
     if router.is_behind and not _admit(yard, router, len(rows), size, now_ms):
         return False
-    # First, because what is appended now may come back here.
+    # First, because the copies may be routed back here.
     router.cursor = found.last_seq
     taken = deliver(yard, router, rows, now_ms) if rows else 0
     router.forwarded_total += taken
@@ -512,23 +520,23 @@ def _forward_slice(yard: Yard, source: Source, router: Router, most: i64, now_ms
     if router.is_behind:
         _is_remembered(yard, router)
     else:
-        _fall_behind(yard, router, now_ms + RETRY_MS)
+        _fall_behind(yard, router, now_ms + ROUTER_RETRY_MS)
     return False
 
 
 def _fall_behind(yard: Yard, router: Router, retry_ms: i64) -> None:
-    """Go on later from where a router is."""
+    """Continue a router from its cursor at `retry_ms`."""
     _note_behind(yard, router)
     yard.arm(RetryAlarm(yard, router), retry_ms)
 
 
 def _be_late(yard: Yard, router: Router) -> None:
-    """Go on from where a router is as the yard has time."""
+    """Continue a router from its cursor in a task."""
     _note_behind(yard, router)
     _join_late(yard, router)
     if not yard.routers.is_catching_up:
         yard.routers.is_catching_up = True
-        yard.tasks.follow(CatchUp(yard))
+        yard.tasks.follow(RouterCatchUp(yard))
 
 
 def _join_late(yard: Yard, router: Router) -> None:
@@ -553,28 +561,28 @@ def _note_behind(yard: Yard, router: Router) -> None:
 
 
 def _lag_room(router: Router) -> i64:
-    """Return the most bytes in the journal that it takes to say that a router is behind."""
+    """Return the most journal bytes that the cursor of a router takes."""
     return ROUTER_WEIGHT + 8 * (len(router.name) + len(router.source) + len(router.dest))
 
 
 def _admit(yard: Yard, router: Router, count: i64, size: i64, now_ms: i64) -> bool:
-    """Make room for copies and for how far they lead, which belong into one batch."""
+    """Reserve room for copies and the cursor after them, which must be in one batch."""
     journal = yard.journal
     return not journal.is_on or journal.admit(room_for(yard, router, count, size), now_ms)
 
 
 def room_for(yard: Yard, router: Router, count: i64, size: i64) -> i64:
-    """Return the most bytes in the journal that so many records take behind a router."""
+    """Return the most journal bytes that the copies of `count` records by a router take."""
     names: i64 = len(router.name) + len(router.source) + len(router.dest)
-    weight: i64 = JOB_WEIGHT if router.dest in yard.queues else ROW_WEIGHT
+    weight: i64 = JOB_WEIGHT if router.dest in yard.queues else COPY_WEIGHT
     if router.guarantee == EXACTLY_ONCE:
-        weight += ROW_WEIGHT + names
+        weight += COPY_WEIGHT + names
     room = size + weight * count + ROUTER_WEIGHT + 8 * names
     dest = yard.logs.get(router.dest)
     if dest is not None and dest.onward is not None:
         room += dest.onward.room(count, size)
     queue = yard.queues.get(router.dest)
-    stock = None if queue is None or dest is not None else queue.stock
-    if stock is not None and stock.onward is not None:
-        room += stock.onward.room(count, size)
+    topic_state = None if queue is None or dest is not None else queue.topic_state
+    if topic_state is not None and topic_state.onward is not None:
+        room += topic_state.onward.room(count, size)
     return room

@@ -1,23 +1,29 @@
-"""The verbs of a queue that is a topic: written to, claimed from, acked.
+"""The verbs of a queue that is a topic: produce, claim, ack, nack, extend, redrive.
 
-Its jobs are ordinary jobs and its leases ordinary leases, held by a node: a text that outlives any
+Its jobs are ordinary jobs and its leases ordinary leases, held by a node: a name that outlives any
 connection. A seq that is not leased to the node that names it is skipped, never an error. Knows no
-protocol; what the jobs of other doors hold is converted elsewhere.
+protocol; bodies of jobs from other doors are converted elsewhere.
 
-Invariant: what one call of `produce` or `ack` does lies in one batch.
+Invariant: all records of one call of `produce` or `ack` are in one batch.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.dead_letters import LETTER_ROOM, letters_for, read_letter
-from jobyard.engine.jobs.durable_leases import keep_lease, kept_of, lease_name, resume, see_to_room
+from jobyard.engine.jobs.dead_letters import DEAD_LETTER_ROOM, dead_letters_for, read_dead_letter
+from jobyard.engine.jobs.durable_leases import (
+    durable_lease_of,
+    ensure_room,
+    keep_lease,
+    lease_name,
+    resume,
+)
 from jobyard.engine.jobs.finish import bury, fail, finish, release, touch
-from jobyard.engine.jobs.lease_events import hold_tidings, send_tidings
-from jobyard.engine.jobs.listing import roster_of
+from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_events
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.jobs.move import kick, remove
-from jobyard.engine.jobs.put import Wish, enter, free_seqs, job_room, room_for_all, shed
+from jobyard.engine.jobs.put import NewJob, enter, free_seqs, job_room, room_for_all, shed
 from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.take import offer, take_one
 from jobyard.engine.logs.erase import erase_seqs
@@ -31,21 +37,23 @@ from jobyard.engine.topics.topic_setup import (
     set_queue_config,
 )
 from jobyard.errors import StorageFull, YardFull
-from jobyard.journal.format.record import END_SIZE, ENTRY_SIZE, HANDED_BACK, LEASE_SIZE, STATE_SIZE
-from jobyard.model.details import Extra, Outcome, Remark, encode_extra, size_of
+from jobyard.journal.format.record import END_SIZE, ENTRY_SIZE, LEASE_SIZE, STATE_SIZE, Cause
+from jobyard.model.details import JobDetails, Outcome, RecordMeta
+from jobyard.model.details_codec import encode_details, size_of
 from jobyard.model.family import TOPICS, counts_attempts
 from jobyard.model.job import JSON, READY, Job
-from jobyard.model.queue import NODE, Book, Holder, Lease, Queue, Terms
+from jobyard.model.lease import Holder, Lease, LeaseSet, Proof, Terms
+from jobyard.model.queue import Queue
 from jobyard.model.topic.config import clamp_lease_ms
 from jobyard.model.topic.log import LogTopic, WriteTooLarge
 
 __all__ = [
-    "Batch",
     "Ended",
-    "Node",
+    "JobBatch",
+    "NewRecord",
+    "NodeHolder",
     "Produced",
     "QueueCounts",
-    "Record",
     "ack",
     "by_seq",
     "claim",
@@ -57,24 +65,24 @@ __all__ = [
     "give_up",
     "lease_name",
     "nack",
-    "node_book",
+    "node_leases",
     "open_topic_queue",
     "peek",
     "produce",
     "produce_batch",
     "purge",
     "ready_count",
+    "record_meta_of",
     "redrive",
-    "remark_of",
     "resume_leases",
     "set_queue_config",
     "terms_of",
 ]
 
-# A claim takes no more jobs once the bodies of those it has come to this.
+# A claim takes no more jobs once the size of their bodies reaches this.
 CLAIM_SIZE_MAX: Final = 64 << 20
 
-# Jobs of a write that are no small part of a turn.
+# A write of more jobs than this is charged to the turn.
 _MANY: Final = 1000
 
 # How runs end.
@@ -84,8 +92,8 @@ _UP: Final = 2
 
 
 @final
-class Record:
-    """One job as it is written; what is empty was not given."""
+class NewRecord:
+    """One job as it is written; empty fields were not given."""
 
     def __init__(self, data: bytes, meta: bytes = b"", tag: str = "", node: str = "") -> None:
         self.data: bytes = data
@@ -98,40 +106,40 @@ class Record:
 
 @final
 class Produced:
-    """What a write came to."""
+    """The result of a write."""
 
     def __init__(self, first_seq: i64, last_seq: i64, batch: i64, *, is_deduped: bool) -> None:
         self.first_seq: i64 = first_seq
         self.last_seq: i64 = last_seq
         self.is_deduped: bool = is_deduped
-        # The batch an answer waits for.
+        # The batch that the reply waits for.
         self.batch: i64 = batch
 
 
 @final
 class Ended:
-    """How many of some leases were ended or renewed, and which seqs name none."""
+    """How many leases were ended or renewed, and which seqs were skipped."""
 
     def __init__(self) -> None:
         self.done: i64 = 0
         self.skipped: list[int] = []
         self.batch: i64 = 0
-        # Of leases that were renewed: until when, by seq.
+        # The new deadlines of renewed leases, by seq.
         self.deadlines: dict[int, int] = {}
 
 
 @final
 class QueueCounts:
-    """How many jobs of a queue there are; those that are done count nowhere."""
+    """The numbers of jobs of a queue; done jobs are not counted."""
 
     def __init__(self, queue: Queue) -> None:
         self.ready: i64 = ready_count(queue)
         self.in_flight: i64 = len(queue.leased.items)
         self.delayed: i64 = len(queue.delayed.items)
         self.count: i64 = queue.jobs_count() - queue.done.live_count
-        self.bytes: i64 = roster_of(queue).bytes
-        stock = queue.stock
-        self.dead_lettered: i64 = 0 if stock is None else stock.dead_lettered
+        self.bytes: i64 = jobs_by_seq_of(queue).bytes
+        topic_state = queue.topic_state
+        self.dead_lettered: i64 = 0 if topic_state is None else topic_state.dead_lettered
 
 
 def ready_count(queue: Queue) -> i64:
@@ -148,135 +156,135 @@ def counts(queue: Queue) -> QueueCounts:
 
 
 @final
-class Batch:
-    """Jobs of one write, made ready as far as that can be done before they enter a queue."""
+class JobBatch:
+    """Jobs of one write, prepared as far as possible before they enter a queue."""
 
     def __init__(self, yard: Yard) -> None:
         self._is_written: bool = yard.journal.is_on
-        self.wishes: list[Wish] = []
-        # Of data and meta, and the most bytes that the jobs take in the journal.
+        self.new_jobs: list[NewJob] = []
+        # The size of data and meta, and the most journal bytes that the jobs take.
         self.size: i64 = 0
         self.room: i64 = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: NewRecord) -> None:
         """Add a job."""
-        wish = _wish(record)
-        if self._is_written and wish.extra is not None:
-            wish.extra.ahead = encode_extra(wish.extra)
-        self.wishes.append(wish)
+        new_job = _new_job(record)
+        if self._is_written and new_job.details is not None:
+            new_job.details.ahead = encode_details(new_job.details)
+        self.new_jobs.append(new_job)
         self.size += len(record.data) + len(record.meta)
-        self.room += job_room(wish)
+        self.room += job_room(new_job)
 
 
-def produce(yard: Yard, queue: Queue, records: list[Record], key: str, now_ms: i64) -> Produced:
-    """Put jobs, all of them or none, with contiguous seqs; once for all writes with one key.
+def produce(yard: Yard, queue: Queue, records: list[NewRecord], key: str, now_ms: i64) -> Produced:
+    """Put jobs, all or none, with contiguous seqs; a repeated write with a key has no effect.
 
     TopicFull and YardFull change nothing.
     """
-    batch = Batch(yard)
+    batch = JobBatch(yard)
     for record in records:
         batch.add(record)
     return produce_batch(yard, queue, batch, key, now_ms)
 
 
 def produce_batch(
-    yard: Yard, queue: Queue, batch: Batch, key: str, now_ms: i64, *, may_exceed: bool = True
+    yard: Yard, queue: Queue, batch: JobBatch, key: str, now_ms: i64, *, may_exceed: bool = True
 ) -> Produced:
-    """Put jobs that were made ready, as `produce` does; WriteTooLarge unless they `may_exceed`."""
+    """Put prepared jobs, like `produce`; WriteTooLarge if they exceed the caps, unless they may."""
     if key:
         known = known_write(yard, queue, key, now_ms)
         if known is not None:
             last_seq = known.first_seq + known.count - 1
-            # Who writes is told how far the queue has come since.
+            # The reply includes the current state of the queue, so it waits for all appended.
             return Produced(known.first_seq, last_seq, yard.journal.appended, is_deduped=True)
-    wishes = batch.wishes
-    room = room_for_all(queue, wishes, batch.room)
+    new_jobs = batch.new_jobs
+    room = room_for_all(queue, new_jobs, batch.room)
     if key:
         room += ENTRY_SIZE + 48 + 4 * len(key)
-    reserve(yard, queue, len(wishes), batch.size, room, now_ms, may_exceed=may_exceed)
-    first_seq = free_seqs(queue, len(wishes))
+    reserve(yard, queue, len(new_jobs), batch.size, room, now_ms, may_exceed=may_exceed)
+    first_seq = free_seqs(queue, len(new_jobs))
     queue.next_seq = first_seq
     if key:
-        remember_write(yard, queue, key, first_seq, len(wishes), now_ms)
-    for wish in wishes:
-        enter(yard, queue, wish, now_ms)
+        remember_write(yard, queue, key, first_seq, len(new_jobs), now_ms)
+    for new_job in new_jobs:
+        enter(yard, queue, new_job, now_ms)
     appended = yard.journal.appended
-    if queue.stock is not None:
-        queue.stock.last_write_ms = now_ms
-        shed(yard, queue, len(wishes), batch.size, now_ms)
+    if queue.topic_state is not None:
+        queue.topic_state.last_write_ms = now_ms
+        shed(yard, queue, len(new_jobs), batch.size, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
-    if len(wishes) > _MANY:
-        yard.tasks.leave_less(len(wishes))
+    if len(new_jobs) > _MANY:
+        yard.tasks.leave_less(len(new_jobs))
     return Produced(first_seq, queue.next_seq - 1, appended, is_deduped=False)
 
 
-def _wish(record: Record) -> Wish:
-    wish = Wish(TOPICS, JSON, record.data)
-    wish.rank = -record.priority
-    wish.delay_ms = record.delay_ms
+def _new_job(record: NewRecord) -> NewJob:
+    new_job = NewJob(TOPICS, JSON, record.data)
+    new_job.rank = -record.priority
+    new_job.delay_ms = record.delay_ms
     if record.tag or record.node or record.meta:
-        wish.extra = Extra()
-        wish.extra.remark = Remark(record.tag, record.node, record.meta)
-    return wish
+        new_job.details = JobDetails()
+        new_job.details.record_meta = RecordMeta(record.tag, record.node, record.meta)
+    return new_job
 
 
 # -- claiming ----------------------------------------------------------------------------------
 
 
 @final
-class Node(Holder):
-    """Whoever claims under a name. It waits for nothing, and is forgotten with its last lease."""
+class NodeHolder(Holder):
+    """A node that claims under a name. It never waits, and is dropped with its last lease."""
 
     def __init__(self, yard: Yard, name: str) -> None:
         self._yard = yard
         self._name = name
 
-    def lease_ended(self, lease: Lease, now_ms: i64) -> None:  # noqa: ARG002  the seam's
-        """Forget a node that holds nothing."""
+    def lease_ended(self, lease: Lease, now_ms: i64) -> None:  # noqa: ARG002  set by Holder
+        """Drop a node that holds nothing."""
         forget_idle(self._yard, self._name)
 
 
-def node_book(yard: Yard, node: str) -> Book:
-    """Return where the claims of a node are booked; to be used at once, for it may be dropped."""
-    book = yard.nodes.get(node)
-    if book is None:
-        book = yard.new_book(Node(yard, node))
-        book.is_watched = True
-        yard.nodes[node] = book
-    return book
+def node_leases(yard: Yard, node: str) -> LeaseSet:
+    """Return the lease set of a node, for immediate use: an empty one may be dropped."""
+    lease_set = yard.nodes.get(node)
+    if lease_set is None:
+        lease_set = yard.new_lease_set(NodeHolder(yard, node))
+        lease_set.is_watched = True
+        yard.nodes[node] = lease_set
+    return lease_set
 
 
 def forget_idle(yard: Yard, node: str) -> None:
-    """Drop the book of a node that holds nothing."""
-    book = yard.nodes.get(node)
-    if book is not None and not book.leases.items:
-        yard.disarm(book)
+    """Drop the lease set of a node that holds nothing."""
+    lease_set = yard.nodes.get(node)
+    if lease_set is not None and not lease_set.leases.items:
+        yard.disarm(lease_set)
         del yard.nodes[node]
 
 
 def terms_of(queue: Queue, node: str, lease_ms: i64) -> Terms:
-    """Return on what terms a node takes jobs; 0 ms is what the queue is configured for."""
+    """Return the terms on which a node takes jobs; 0 ms means the configured lease time."""
     ttl_ms = clamp_lease_ms(lease_ms if lease_ms > 0 else config_of(queue).lease_ms)
-    terms = Terms(TOPICS, NODE, ttl_ms, node)
-    terms.is_kept = config_of(queue).leases_durable
+    terms = Terms(TOPICS, Proof.NODE, ttl_ms, node)
+    terms.is_durable = config_of(queue).leases_durable
     return terms
 
 
 def claim(
-    yard: Yard, queue: Queue, node: str, most: i64, lease_ms: i64, book: Book, now_ms: i64
+    yard: Yard, queue: Queue, node: str, most: i64, lease_ms: i64, lease_set: LeaseSet, now_ms: i64
 ) -> list[Lease]:
-    """Lease up to `most` jobs to a node; what came back goes before what was never delivered.
+    """Lease up to `most` jobs to a node; returned jobs come before those never delivered.
 
-    Fewer if their bodies are so large that one answer should not hold them all, or if a full disk
-    has no room to note more; YardFull if it has none at all.
+    Fewer if their bodies are too large for one reply, or if a full disk has no room for more
+    durable leases; YardFull if it has none at all.
     """
     terms = terms_of(queue, node, lease_ms)
     leases: list[Lease] = []
     size: i64 = 0
     while len(leases) < most and size < CLAIM_SIZE_MAX:
         try:
-            lease = take_one(yard, queue, book, terms, now_ms)
+            lease = take_one(yard, queue, lease_set, terms, now_ms)
         except YardFull:
             if leases:
                 break
@@ -292,7 +300,7 @@ def claim(
 
 
 def by_seq(leases: list[Lease]) -> list[Lease]:
-    """Return leases in the order of their jobs."""
+    """Return leases in the order of their seqs."""
     return sorted(leases, key=_leased_seq)
 
 
@@ -301,17 +309,17 @@ def _leased_seq(lease: Lease) -> int:
 
 
 def resume_leases(yard: Yard, now_ms: i64) -> None:
-    """Take up the leases that outlive a restart, those whose time is over too: they ring next."""
+    """Resume durable leases after a restart; expired ones too, which ring at the next tick."""
     for job in yard.kept:
-        extra = job.extra
-        kept = None if extra is None else extra.kept
-        assert extra is not None
+        details = job.details
+        kept = None if details is None else details.kept
+        assert details is not None
         assert kept is not None
         if job.state == READY:
-            resume(yard, job, node_book(yard, kept.node), now_ms)
+            resume(yard, job, node_leases(yard, kept.node), now_ms)
         else:
-            # A full disk had no room for the record of the hand-over, and the clock went back.
-            extra.kept = None
+            # A full disk had no room for the record of the lease, and the clock went back.
+            details.kept = None
     yard.kept = []
 
 
@@ -339,10 +347,10 @@ def nack(
     delay_ms: i64,
     now_ms: i64,
 ) -> Ended:
-    """Give back jobs that are leased to a node, now or after a delay, -1 where none was named.
+    """Give back jobs that are leased to a node, now or after a delay; -1 if none was given.
 
-    To a job whose family counts attempts this is one, and it may be the last; it waits as it was
-    put to where no delay is named.
+    If the family of a job counts attempts, this counts as one, maybe the last; without a delay its
+    own backoff applies.
     """
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
@@ -358,7 +366,7 @@ def give_up(
     lease_ids: list[str] | None,
     now_ms: i64,
 ) -> Ended:
-    """Lay jobs aside that are leased to a node: dead letters where the queue has any, else dead."""
+    """Give up jobs leased to a node: they become dead letters if the queue has these, else dead."""
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
     _end_runs(yard, leases, ended, _UP, 0, now_ms)
@@ -382,7 +390,7 @@ def _end_runs(
             except (YardFull, StorageFull):
                 if ended.done == 0:
                     raise
-                # Those before it count already.
+                # Those before it have ended already.
                 ended.skipped.append(int(lease.job.key))
             else:
                 ended.done += 1
@@ -392,7 +400,7 @@ def _end_runs(
 
 def _give_back(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
     if counts_attempts(job.family):
-        fail(yard, job, "nacked", now_ms, delay_ms=delay_ms, why=HANDED_BACK)
+        fail(yard, job, "nacked", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
     else:
         release(yard, job, job.rank, max(delay_ms, 0), now_ms)
 
@@ -406,14 +414,14 @@ def extend(
     lease_ms: i64,
     now_ms: i64,
 ) -> Ended:
-    """Let leases of a node last `lease_ms` from now on."""
+    """Make leases of a node end `lease_ms` from now."""
     ended = Ended()
     ttl_ms = clamp_lease_ms(lease_ms)
     for lease in _held(yard, queue, node, seqs, lease_ids, ended, now_ms):
-        is_kept = kept_of(lease.job) is not None
+        is_kept = durable_lease_of(lease.job) is not None
         if is_kept:
             try:
-                see_to_room(yard, lease.job, node)
+                ensure_room(yard, lease.job, node)
             except YardFull:
                 if ended.done == 0:
                     raise
@@ -437,18 +445,18 @@ def _held(
     ended: Ended,
     now_ms: i64,
 ) -> list[Lease]:
-    """Return the leases that some seqs name; a lease whose time is over is one no more."""
+    """Return the leases that some seqs name; expired leases do not count."""
     leases: list[Lease] = []
     seen: set[int] = set()
-    roster = roster_of(queue)
-    # A seq from outside may be longer than any there is.
+    jobs_by_seq = jobs_by_seq_of(queue)
+    # A seq from a client may exceed 64 bits.
     end = int(queue.next_seq)
     for each, seq in enumerate(seqs):
-        job = roster.find(seq) if 0 < seq < end else None
+        job = jobs_by_seq.find(seq) if 0 < seq < end else None
         lease = None if job is None or seq in seen else job.lease
         if (
             lease is None
-            or lease.terms.proof != NODE
+            or lease.terms.proof != Proof.NODE
             or lease.terms.label != node
             or lease.sort_key <= now_ms
         ):
@@ -463,39 +471,41 @@ def _held(
 
 
 def _begin_many(yard: Yard, leases: list[Lease]) -> None:
-    """Make room for the ends of many runs in one batch, and tell nobody of them before the last."""
+    """Reserve room for the ends of many runs in one batch, and defer their lease events."""
     journal = yard.journal
     if journal.is_on and leases:
         room: i64 = 0
         for lease in leases:
-            extra = lease.job.extra
-            room += STATE_SIZE + END_SIZE + LEASE_SIZE + (0 if extra is None else size_of(extra))
+            details = lease.job.details
+            room += (
+                STATE_SIZE + END_SIZE + LEASE_SIZE + (0 if details is None else size_of(details))
+            )
         try:
             journal.make_room(min(room, journal.segment_size // 2))
         except StorageFull:
-            # Every end finds what is kept for it.
+            # Each end uses the room that is reserved for ends.
             journal.note_full()
-    hold_tidings(yard)
+    defer_lease_events(yard)
 
 
 def _finish_many(yard: Yard, ended: Ended, now_ms: i64) -> None:
     ended.batch = yard.journal.appended
-    send_tidings(yard, now_ms)
+    send_lease_events(yard, now_ms)
 
 
-# -- looking and letting go --------------------------------------------------------------------
+# -- reading and removing ----------------------------------------------------------------------
 
 
 def peek(yard: Yard, queue: Queue, from_seq: i64, limit: i64) -> list[Job]:
-    """Return jobs past a seq, in order, in whatever state but done."""
+    """Return jobs after a seq, in order, in any state but done."""
     assert yard.queues.get(queue.name) is queue
-    return roster_of(queue).after(from_seq, limit)
+    return jobs_by_seq_of(queue).after(from_seq, limit)
 
 
-def remark_of(job: Job) -> Remark | None:
-    """Return what was said of a job when it was written."""
-    extra = job.extra
-    return None if extra is None else extra.remark
+def record_meta_of(job: Job) -> RecordMeta | None:
+    """Return the record metadata of a job: tag, node and meta."""
+    details = job.details
+    return None if details is None else details.record_meta
 
 
 def purge(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
@@ -510,17 +520,17 @@ def purge(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
     log = yard.logs.get(config_of(queue).dead_letter or "")
     if log is None:
         return purged
-    seqs = letters_for(yard, log, queue.name, most - purged)
+    seqs = dead_letters_for(yard, log, queue.name, most - purged)
     if seqs:
         erase_seqs(yard, log, seqs)
     return purged + len(seqs)
 
 
 def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
-    """Bring dead jobs back, oldest first; then write dead letters again, as jobs never delivered.
+    """Bring dead jobs back, oldest first; then put dead letters again as new jobs.
 
-    A letter that is larger than the queue may ever be stays one, and does not hold up others.
-    TopicFull and YardFull where no letter finds room.
+    A dead letter that is larger than the queue may ever be stays, and does not hold up others.
+    TopicFull and YardFull if there is no room for any of them.
     """
     bound = min(most, queue.dead.live_count)
     driven: i64 = kick(yard, queue, bound, now_ms) if bound > 0 else 0
@@ -528,7 +538,7 @@ def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
     if log is None or driven >= most:
         return driven
     too_large: WriteTooLarge | None = None
-    for seq in letters_for(yard, log, queue.name, most - driven):
+    for seq in dead_letters_for(yard, log, queue.name, most - driven):
         try:
             _write_again(yard, queue, log, seq, now_ms)
         except WriteTooLarge as error:
@@ -545,11 +555,11 @@ def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
 
 
 def _write_again(yard: Yard, queue: Queue, log: LogTopic, seq: i64, now_ms: i64) -> None:
-    """Make a job of a letter, which is gone then, in one batch."""
-    letter = read_letter(yard, log, seq)
-    one = Record(letter.data, letter.meta, letter.tag, letter.node)
-    batch = Batch(yard)
+    """Turn a dead letter back into a job, in one batch."""
+    letter = read_dead_letter(yard, log, seq)
+    one = NewRecord(letter.data, letter.meta, letter.tag, letter.node)
+    batch = JobBatch(yard)
     batch.add(one)
-    batch.room += LETTER_ROOM
+    batch.room += DEAD_LETTER_ROOM
     produce_batch(yard, queue, batch, "", now_ms, may_exceed=False)
     erase_seqs(yard, log, [int(seq)])

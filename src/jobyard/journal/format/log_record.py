@@ -11,13 +11,13 @@ They begin as all records do (see `record`), then:
     row, 24 bytes: seq - first i32, text size i32, meta size i32, tag size i16, node size i16,
                    ts - that of the record i32, at - that of the record i32
 
-The text of a record is written as readers will see it, its labels (tag, then node) too, so that
-reading back means slicing. All of it lies in part 1 of a batch, under its checksum.
+The text of a record and its labels (tag, then node) are written as readers see them, so that
+reading back means slicing. All of it is in part 1 of a batch, under its checksum.
 
-One write is one LOG, so all of it counts or none. What compaction saves of several writes may be
-one LOG too, unless a key names the write. A LOG says how far the caps let go of older records when
-it was written; what else moves a floor writes the head anew. ERASED names records that were deleted
-one by one, by the segment that holds them, and is kept for as long as that exists.
+One write is one LOG, so all of it counts or none. Compaction may copy records of several writes
+into one LOG too, unless a key names the write. A LOG stores the floors of the caps at the time it
+was written; any other change of a floor writes the head again. ERASED names records that were
+deleted one by one, by the segment that holds them, and is kept as long as that segment exists.
 """
 
 from typing import Final, final
@@ -45,7 +45,7 @@ HEAD_SIZE: Final = 72
 ERASED_SIZE: Final = 24
 RANGE_SIZE: Final = 12
 
-# Sizes of labels are two bytes each in a row, and times four from that of the record.
+# In a row, the size of a label has two bytes, and a time four, relative to that of the record.
 LABEL_SIZE_MAX: Final = 0x7FFF
 SPAN_MAX: Final = (1 << 31) - 1
 
@@ -56,7 +56,7 @@ def log_length(rows: LogRows) -> i64:
 
 
 def may_share(rows: LogRows, seq: i64, ts: i64, at_ms: i64) -> bool:
-    """Tell whether a row can stand in the same record as others."""
+    """Return whether a row fits into the same record as others."""
     return (
         0 <= seq - rows.first_seq <= SPAN_MAX
         and -SPAN_MAX <= ts - rows.ts <= SPAN_MAX
@@ -69,14 +69,14 @@ def _begin(out: BytesWriter, kind: i64, length: i64) -> None:
 
 
 def write_log(out: BytesWriter, log: LogTopic, rows: LogRows) -> None:
-    """Encode records of a log, and how far its caps have let go of others."""
+    """Encode records of a log, and the floors below which its caps removed others."""
     write_log_rows(out, log, rows)
     for text in rows.texts:
         out.write(text)
 
 
 def write_log_rows(out: BytesWriter, log: LogTopic, rows: LogRows) -> None:
-    """Encode all of a LOG but the texts, which are to follow."""
+    """Encode all of a LOG except the texts, which the caller writes next."""
     key = rows.key.encode()
     count: i64 = len(rows.seqs)
     _begin(out, KIND_LOG, log_length(rows))
@@ -145,12 +145,12 @@ def read_log(data: bytes, pos: i64) -> LogRows:
 
 
 def head_bytes(log: LogTopic) -> i64:
-    """Return what the record of a log's head weighs. A name is ASCII."""
+    """Return the size of a log's HEAD record. A name is ASCII."""
     return HEAD_SIZE + len(log.name)
 
 
 def write_head(out: BytesWriter, log: LogTopic) -> None:
-    """Encode all that is remembered of a log beside its records and its configuration."""
+    """Encode everything stored about a log except its records and its configuration."""
     name = log.name.encode()
     _begin(out, KIND_HEAD, HEAD_SIZE + len(name))
     write_i32_le(out, i32(log.number))
@@ -176,7 +176,7 @@ class Erased:
         self.counts: list[int] = []
 
     def add(self, seq: i64) -> None:
-        """Add a seq greater than all before."""
+        """Add a seq that is greater than all before."""
         if self.firsts and self.firsts[-1] + self.counts[-1] == seq:
             self.counts[-1] += 1
         else:
@@ -201,7 +201,7 @@ def write_erased(out: BytesWriter, erased: Erased) -> None:
 
 
 def read_erased(data: bytes, pos: i64) -> Erased:
-    """Return what an ERASED says."""
+    """Decode an ERASED."""
     erased = Erased(i64(read_i32_le(data, pos + 8)), i64(read_i32_le(data, pos + 16)))
     at: i64 = pos + ERASED_SIZE
     end: i64 = at + RANGE_SIZE * i64(read_i32_le(data, pos + 12))

@@ -2,57 +2,58 @@
 
 Every record begins with eight bytes: kind u8, three small fields a b c u8, length i32. Then:
 
-    PUT      a family, b codec, c shelf  8 id, 16 queue i32, 20 size i32, 24 rank, 32 created
+    PUT      a family, b codec, c list   8 id, 16 queue i32, 20 size i32, 24 rank, 32 created
                                          40 due, 48 stamp, 56 own, 64 seq, 72 policy i32
-                                         76 size of the extra i32, 80 body, extra
-    MOVED    a family, b codec, c state  as PUT up to 80, then the state block, 152 body, extra
+                                         76 size of the details i32, 80 body, details
+    MOVED    a family, b codec, c state  as PUT up to 80, then the state block, 152 body, details
     LEASE    a door                      8 id, 16 number, 24 at, 32 ttl
                                          40 holder, 32 bits of it, 44 queue i32
-    END      a why, b next state, c shelf  8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
+    END      a why, b next state, c list  8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
                                          40 stamp*, 48 attempts i32, 52 deliveries i32, 56 created
-                                         64 available, 72 claimed, 80 finished, 88 holder, 96 news
-    MOVE     a why, b state, c shelf     8 id, 16 rank, 24 due, 32 stamp*, 40 at
-                                         48 attempts i32, 52 queue i32, 56 news
+                                         64 available, 72 claimed, 80 finished, 88 holder
+                                         96 changes
+    MOVE     a why, b state, c list      8 id, 16 rank, 24 due, 32 stamp*, 40 at
+                                         48 attempts i32, 52 queue i32, 56 changes
     GONE     a why, b 1 if of an old body  8 id, 16 queue i32, 20 base segment i32, 24 at
-    STATE    c state                     8 id, 16 state block, 88 stamp, 96 extra
-    NOTE     -                           8 id, 16 news
+    STATE    c state                     8 id, 16 state block, 88 stamp, 96 details
+    NOTE     -                           8 id, 16 changes
     QUEUE    -                           8 number i32, 12 name size i32, 16 next seq, 24 name
     ENTRY    a kind, b 1 if it is gone   8 key size i32, 12 value size i32, 16 up to, 24 key, value
     ALIVE    -                           8 numbers of all other segments, i32 each
     DROPPED  -                           8 segment number
-    CLEAN    -                           nothing: the server stopped in good order
+    CLEAN    -                           nothing: the server stopped cleanly
 
     state block, 72 bytes: 0 rank, 8 due, 16 delay, 24 deliveries i32, 28 attempts i32
                            32 timeouts, 36 releases, 40 buries, 44 kicks i32, 48 ending, 56 ended
                            64 stalls i32, 68 0 i32
 
-A shelf is told by bits 4 and 5, also those of a state in c.
+Bits 4 and 5 of c are the ready list, also where c is a state.
 
-(*) of a job that comes to rest: its number among the endings of the queue.
+(*) if the job ends (done or dead): its number among the ended jobs of the queue.
 
-Extra and news are fields as `model.extra` writes them: all of the rare parts of a job, or those
-that are new.
+Details and changes are fields as `model.details` writes them: all of the rare parts of a job, or
+those that changed.
 
-A body over INLINE_BODY_MAX lies in part 2 of its batch; in its place the record has the offset in
-part 2 and the checksum of the body, 8 bytes each. A body within the record needs no checksum of its
-own: it is under that of the batch, and when it leaves memory the job remembers one (150 ns a put).
+A body over INLINE_BODY_MAX is stored in part 2 of its batch; in its place the record has the offset
+in part 2 and the checksum of the body, 8 bytes each. An inline body needs no checksum on disk: the
+batch's covers it, and when the body leaves memory the job keeps one in memory (150 ns a put).
 
-A PUT or MOVED is the *base* of its job: exactly one of them per living job is what counts, the
-newest. Every other record changes a job that has a base.
+A PUT or MOVED is the *base* of its job: for each live job, only the newest counts. Every other
+record changes a job that has a base.
 """
 
-from typing import Final
+from typing import Final, final
 
 from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
-from jobyard.model.ahead import Ahead
-from jobyard.model.details import encode_extra
+from jobyard.model.ahead import EncodedAhead
+from jobyard.model.details_codec import encode_details
 from jobyard.model.entry import Entry
 from jobyard.model.job import DEAD, DONE, LEASED, READY, Job
+from jobyard.model.lease import Lease
 from jobyard.model.limits import INLINE_BODY_MAX
-from jobyard.model.queue import Lease
-from jobyard.model.transition import End
+from jobyard.model.transition import Transition
 
 KIND_PUT: Final = 1
 KIND_LEASE: Final = 2
@@ -68,38 +69,43 @@ KIND_CLEAN: Final = 11
 KIND_NOTE: Final = 12
 KIND_ENTRY: Final = 13
 
-# Why a run ended (END), a job moved (MOVE) or left (GONE).
-FINISHED: Final = 1
-RELEASED: Final = 2
-BURIED: Final = 3
-EXPIRED: Final = 4
-LET_GO: Final = 5
-KICKED: Final = 6
-REMOVED: Final = 7
-CORRUPT: Final = 8
-FAILED: Final = 9
-STALLED: Final = 10
-REVIVED: Final = 11
-PROMOTED: Final = 12
-RANKED: Final = 13
-DUE_SET: Final = 14
-UNBLOCKED: Final = 15
-PARKED: Final = 16
-# Released, which to a job that counts its attempts is one that failed.
-HANDED_BACK: Final = 17
 
-# In the state of a MOVED: the body is another one, and the base before stays what it was.
+@final
+class Cause:
+    """Why a run ended (END), a job moved (MOVE) or left (GONE)."""
+
+    FINISHED: Final = 1
+    RELEASED: Final = 2
+    BURIED: Final = 3
+    EXPIRED: Final = 4
+    HOLDER_LEFT: Final = 5
+    KICKED: Final = 6
+    REMOVED: Final = 7
+    CORRUPT: Final = 8
+    FAILED: Final = 9
+    STALLED: Final = 10
+    REVIVED: Final = 11
+    PROMOTED: Final = 12
+    RANKED: Final = 13
+    DUE_SET: Final = 14
+    UNBLOCKED: Final = 15
+    PARKED: Final = 16
+    # Released; for a job that counts its attempts, this is a failed one.
+    HANDED_BACK: Final = 17
+
+
+# In the state of a MOVED: it has a new body, and the previous base stays on disk.
 NEW_BODY: Final = 0x80
 STATE_BITS: Final = 0x0F
-# Above them, and in the same place where there is no state.
-SHELF_SHIFT: Final = 4
-SHELF_BITS: Final = 3
-# What a LEASE tells of the number of its holder.
+# Above the state bits, and in the same place if there is no state.
+READY_LIST_SHIFT: Final = 4
+READY_LIST_BITS: Final = 3
+# The bits of the holder's number that a LEASE stores.
 HOLDER_BITS: Final = 0xFFFFFFFF
 
 PUT_SIZE: Final = 80
 MOVED_SIZE: Final = 152
-# What stands for a body that lies in part 2.
+# The size of the reference to a body in part 2.
 LONG_BODY_SIZE: Final = 16
 LEASE_SIZE: Final = 48
 END_SIZE: Final = 96
@@ -118,20 +124,22 @@ def _begin(out: BytesWriter, kind: i64, a: i64, b: i64, c: i64, length: i64) -> 
 
 
 def base_length(fixed: i64, size: i64) -> i64:
-    """Return the length of a PUT or MOVED in part 1, its extra not counted."""
+    """Return the length of a PUT or MOVED in part 1 without its details."""
     return fixed + (size if size <= INLINE_BODY_MAX else LONG_BODY_SIZE)
 
 
-def write_put(out: BytesWriter, job: Job, body: bytes, extra: bytes, part2_offset: i64) -> None:
+def write_put(out: BytesWriter, job: Job, body: bytes, details: bytes, part2_offset: i64) -> None:
     """Encode the put of a job; `part2_offset` is used only when the body is too long to inline."""
-    _begin_put(out, job, len(extra))
+    _begin_put(out, job, len(details))
     _write_body(out, job, body, part2_offset)
-    if extra:
-        out.write(extra)
+    if details:
+        out.write(details)
 
 
-def write_put_ahead(out: BytesWriter, job: Job, ahead: Ahead, first_id: i64, offset: i64) -> i64:
-    """Encode the put of the next job that was made ready; return the size of its extra."""
+def write_put_ahead(
+    out: BytesWriter, job: Job, ahead: EncodedAhead, first_id: i64, offset: i64
+) -> i64:
+    """Encode the put of the next job that was encoded ahead; return the size of its details."""
     weight = ahead.next_weight()
     _begin_put(out, job, weight)
     if job.size > INLINE_BODY_MAX:
@@ -140,53 +148,55 @@ def write_put_ahead(out: BytesWriter, job: Job, ahead: Ahead, first_id: i64, off
     return weight
 
 
-def _begin_put(out: BytesWriter, job: Job, extra_size: i64) -> None:
-    length = base_length(PUT_SIZE, i64(job.size)) + extra_size
-    shelf = i64(job.shelf) << SHELF_SHIFT
-    _begin(out, KIND_PUT, i64(job.family), i64(job.codec), shelf, length)
-    _write_identity(out, job, extra_size)
+def _begin_put(out: BytesWriter, job: Job, details_size: i64) -> None:
+    length = base_length(PUT_SIZE, i64(job.size)) + details_size
+    ready_list = i64(job.ready_list) << READY_LIST_SHIFT
+    _begin(out, KIND_PUT, i64(job.family), i64(job.codec), ready_list, length)
+    _write_identity(out, job, details_size)
 
 
 def write_moved(
     out: BytesWriter, job: Job, body: bytes, part2_offset: i64, *, is_new_body: bool = False
 ) -> i64:
-    """Encode everything about a living job, as it is now; return the size of its extra."""
-    extra = extra_bytes(job)
-    length = base_length(MOVED_SIZE, i64(job.size)) + len(extra)
+    """Encode everything about a live job, as it is now; return the size of its details."""
+    details = details_bytes(job)
+    length = base_length(MOVED_SIZE, i64(job.size)) + len(details)
     state = resting_state(job) | (NEW_BODY if is_new_body else 0)
     _begin(out, KIND_MOVED, i64(job.family), i64(job.codec), state, length)
-    _write_identity(out, job, len(extra))
+    _write_identity(out, job, len(details))
     _write_state(out, job)
     _write_body(out, job, body, part2_offset)
-    if extra:
-        out.write(extra)
-    return len(extra)
+    if details:
+        out.write(details)
+    return len(details)
 
 
-def extra_bytes(job: Job) -> bytes:
+def details_bytes(job: Job) -> bytes:
     """Return the rare parts of a job as fields."""
-    extra = job.extra
-    return b"" if extra is None else encode_extra(extra)
+    details = job.details
+    return b"" if details is None else encode_details(details)
 
 
 def entering_bytes(job: Job) -> bytes:
-    """Return the rare parts of a job that enters as fields; if made ready, they are let go of."""
-    extra = job.extra
-    if extra is None:
+    """Return the details of a new job as fields; frees them if they were encoded ahead."""
+    details = job.details
+    if details is None:
         return b""
-    ahead = extra.ahead
+    ahead = details.ahead
     if not ahead:
-        return encode_extra(extra)
-    extra.ahead = b""
+        return encode_details(details)
+    details.ahead = b""
     return ahead
 
 
 def resting_state(job: Job) -> i64:
-    """Return state and shelf of a job after a restart: leases do not outlive the boot."""
-    return READY if job.state == LEASED else i64(job.state) | i64(job.shelf) << SHELF_SHIFT
+    """Return state and ready list of a job after a restart: leases end with the boot."""
+    return (
+        READY if job.state == LEASED else i64(job.state) | i64(job.ready_list) << READY_LIST_SHIFT
+    )
 
 
-def _write_identity(out: BytesWriter, job: Job, extra_size: i64) -> None:
+def _write_identity(out: BytesWriter, job: Job, details_size: i64) -> None:
     write_i64_le(out, job.id)
     write_i32_le(out, i32(job.queue.number))
     write_i32_le(out, job.size)
@@ -196,7 +206,7 @@ def _write_identity(out: BytesWriter, job: Job, extra_size: i64) -> None:
     write_i64_le(out, job.stamp)
     write_i64_le(out, job.own_ms)
     write_i64_le(out, job.key)
-    write_i64_le(out, job.policy.number | extra_size << 32)
+    write_i64_le(out, job.policy.number | details_size << 32)
 
 
 def _write_body(out: BytesWriter, job: Job, body: bytes, part2_offset: i64) -> None:
@@ -213,63 +223,63 @@ def _write_state(out: BytesWriter, job: Job) -> None:
     write_i64_le(out, job.delay_ms)
     write_i32_le(out, job.deliveries)
     write_i32_le(out, i32(job.attempts))
-    extra = job.extra
-    if extra is None:
+    details = job.details
+    if details is None:
         for _ in range(5):
             write_i64_le(out, 0)
         return
-    tally = extra.tally
-    if tally is None:
+    counters = details.counters
+    if counters is None:
         write_i64_le(out, 0)
         write_i64_le(out, 0)
     else:
-        write_i32_le(out, tally.timeouts)
-        write_i32_le(out, tally.releases)
-        write_i32_le(out, tally.buries)
-        write_i32_le(out, tally.kicks)
-    outcome = extra.outcome
+        write_i32_le(out, counters.timeouts)
+        write_i32_le(out, counters.releases)
+        write_i32_le(out, counters.buries)
+        write_i32_le(out, counters.kicks)
+    outcome = details.outcome
     if outcome is None:
         write_i64_le(out, 0)
         write_i64_le(out, 0)
     else:
         write_i64_le(out, outcome.key)
         write_i64_le(out, outcome.ended_ms)
-    write_i64_le(out, 0 if tally is None else i64(tally.stalls))
+    write_i64_le(out, 0 if counters is None else i64(counters.stalls))
 
 
 def write_state(out: BytesWriter, job: Job) -> None:
-    """Encode all that can change of a job whose base lies elsewhere."""
-    extra = extra_bytes(job)
-    _begin(out, KIND_STATE, 0, 0, resting_state(job), STATE_SIZE + len(extra))
+    """Encode everything that can change of a job whose base is elsewhere."""
+    details = details_bytes(job)
+    _begin(out, KIND_STATE, 0, 0, resting_state(job), STATE_SIZE + len(details))
     write_i64_le(out, job.id)
     _write_state(out, job)
     write_i64_le(out, job.stamp)
-    if extra:
-        out.write(extra)
+    if details:
+        out.write(details)
 
 
 def write_note(out: BytesWriter, job: Job, news: bytes) -> None:
-    """Encode news of a job that change neither its state nor its place."""
+    """Encode changes of a job that affect neither its state nor its position."""
     _begin(out, KIND_NOTE, 0, 0, 0, NOTE_SIZE + len(news))
     write_i64_le(out, job.id)
     out.write(news)
 
 
 def write_lease(out: BytesWriter, lease: Lease) -> None:
-    """Encode a hand-over."""
+    """Encode the start of a lease."""
     _begin(out, KIND_LEASE, lease.terms.door, 0, 0, LEASE_SIZE)
     write_i64_le(out, lease.job.id)
     write_i64_le(out, lease.key)
     write_i64_le(out, lease.started_ms)
     write_i64_le(out, lease.ttl_ms)
-    write_i64_le(out, (lease.book.key & HOLDER_BITS) | lease.job.queue.number << 32)
+    write_i64_le(out, (lease.lease_set.key & HOLDER_BITS) | lease.job.queue.number << 32)
 
 
-def write_end(out: BytesWriter, job: Job, end: End, now_ms: i64) -> None:
-    """Encode the end of a run: wide, so that it tells the whole attempt by itself."""
+def write_end(out: BytesWriter, job: Job, end: Transition, now_ms: i64) -> None:
+    """Encode the end of a run, with all that history shows of the attempt."""
     news = end.news
-    shelf = end.shelf << SHELF_SHIFT
-    _begin(out, KIND_END, end.why, end.state, shelf, END_SIZE + len(news))
+    ready_list = end.ready_list << READY_LIST_SHIFT
+    _begin(out, KIND_END, end.why, end.state, ready_list, END_SIZE + len(news))
     write_i64_le(out, job.id)
     write_i32_le(out, i32(job.queue.number))
     write_i32_le(out, i32(job.place >> 32))
@@ -283,16 +293,16 @@ def write_end(out: BytesWriter, job: Job, end: End, now_ms: i64) -> None:
     lease = job.lease
     write_i64_le(out, lease.started_ms if lease is not None else 0)
     write_i64_le(out, now_ms)
-    write_i64_le(out, lease.book.key if lease is not None else 0)
+    write_i64_le(out, lease.lease_set.key if lease is not None else 0)
     if news:
         out.write(news)
 
 
-def write_move(out: BytesWriter, job: Job, move: End, now_ms: i64) -> None:
+def write_move(out: BytesWriter, job: Job, move: Transition, now_ms: i64) -> None:
     """Encode a change of state that ends no run."""
     news = move.news
-    shelf = move.shelf << SHELF_SHIFT
-    _begin(out, KIND_MOVE, move.why, move.state, shelf, MOVE_SIZE + len(news))
+    ready_list = move.ready_list << READY_LIST_SHIFT
+    _begin(out, KIND_MOVE, move.why, move.state, ready_list, MOVE_SIZE + len(news))
     write_i64_le(out, job.id)
     write_i64_le(out, move.rank)
     write_i64_le(out, move.due_ms)
@@ -317,9 +327,9 @@ def write_gone(
     *,
     is_old: bool = False,
 ) -> None:
-    """Encode that a job is no more; kept for as long as segment `base` exists.
+    """Encode the removal of a job; the record is kept as long as segment `base` exists.
 
-    An old base of a job goes with its newest, whose end is told by another record.
+    With `is_old` it removes an older base of the job; another record removes the newest.
     """
     _begin(out, KIND_GONE, why, 1 if is_old else 0, 0, GONE_SIZE)
     write_i64_le(out, job_id)
@@ -329,7 +339,7 @@ def write_gone(
 
 
 def write_queue(out: BytesWriter, number: i64, next_seq: i64, name: bytes) -> None:
-    """Encode the number by which later records mean a queue."""
+    """Encode the number by which later records refer to a queue."""
     _begin(out, KIND_QUEUE, 0, 0, 0, QUEUE_SIZE + len(name))
     write_i32_le(out, i32(number))
     write_i32_le(out, i32(len(name)))
@@ -338,7 +348,7 @@ def write_queue(out: BytesWriter, number: i64, next_seq: i64, name: bytes) -> No
 
 
 def write_entry(out: BytesWriter, entry: Entry) -> None:
-    """Encode one thing that is set for the whole yard or one queue, or that it is no longer."""
+    """Encode a value that is set for the whole yard or one queue, or its removal."""
     length: i64 = ENTRY_SIZE + len(entry.key) + len(entry.value)
     _begin(out, KIND_ENTRY, entry.kind, i64(entry.is_gone), 0, length)
     write_i32_le(out, i32(len(entry.key)))
@@ -349,18 +359,18 @@ def write_entry(out: BytesWriter, entry: Entry) -> None:
 
 
 def write_dropped(out: BytesWriter, segment: i64) -> None:
-    """Encode that a segment is about to be removed and will not be missed."""
+    """Encode that a segment is about to be removed, so that recovery does not require it."""
     _begin(out, KIND_DROPPED, 0, 0, 0, DROPPED_SIZE)
     write_i64_le(out, segment)
 
 
 def write_alive(out: BytesWriter, segments: list[int]) -> None:
-    """Encode which other segments must be there when this record is read back."""
+    """Encode which other segments must exist when this record is read back."""
     _begin(out, KIND_ALIVE, 0, 0, 0, 8 + 4 * len(segments))
     for number in segments:
         write_i32_le(out, i32(number))
 
 
 def write_clean(out: BytesWriter) -> None:
-    """Encode a stop in good order."""
+    """Encode a clean stop."""
     _begin(out, KIND_CLEAN, 0, 0, 0, 8)

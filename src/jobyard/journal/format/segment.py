@@ -18,13 +18,12 @@ r"""One file of the journal: its name, its header, its batches and its seal, as 
                                     88  crc of bytes 0-87 and the      88  crc of bytes 0-87
                                         sums, or part 1 without any
 
-A batch is header, part 1 (records, and sums of them if they are long: `sums.py` beside this) and
-part 2 (bodies too long to inline). The segment number
-stands under the checksum, so what an older use of a recycled file left behind is never read as
-new. A hot segment names the one before it, or itself if there was none, and 0 while no history is
-kept; what lies behind a segment that is gone, or behind a 0, is no history any more. A sealed
-segment is never written again. Segments are hot (fresh records) or cold (what
-compaction saved); batch numbers run through both, and replay follows the numbers.
+A batch is header, part 1 (records, followed by their sums if they are long: see `sums.py`) and
+part 2 (bodies too long to inline). The checksum covers the segment number, so batches of an older
+use of a recycled file are never read as new. A hot segment names the one before it, itself if there
+was none, or 0 if no history is kept; history ends at a segment that is gone, and at a 0. A sealed
+segment is never written again. Segments are hot (fresh records) or cold (records that compaction
+copied); batch numbers run through both, and replay follows the numbers.
 """
 
 from typing import Final, final
@@ -35,7 +34,7 @@ from mypy_extensions import i32, i64
 
 from jobyard.journal.format.sums import BLOCK, encode_sums
 
-# 3 has logs, 4 has sums. Without them it is no other than 2 or 3, which are read too.
+# 3 added logs, 4 added sums. Otherwise 2 and 3 are the same as 4, and are read too.
 FORMAT: Final = 4
 FORMAT_OLDEST: Final = 2
 SEGMENT_MAGIC: Final = b"JOBYARD\n"
@@ -49,9 +48,9 @@ SEAL_SIZE: Final = 96
 HOT: Final = 0
 COLD: Final = 1
 
-# Numbers of segments are written in 32 bits, and in ten digits.
-NUMBER_MAX: Final = 0x7FFFFFFF
-# More than this of a batch is written as it is; a copy of less costs less than another write.
+# Segment numbers have 32 bits on disk, and ten digits in file names.
+SEGMENT_NUMBER_MAX: Final = 0x7FFFFFFF
+# A longer part of a batch is written without a copy; a shorter copy is cheaper than another write.
 COPIED_MAX: Final = 64 << 10
 _DIGITS: Final = 10
 _NAME_TAIL: Final = ".journal"
@@ -79,7 +78,7 @@ def spare_number(name: str) -> int:
 
 
 def is_strange(name: str) -> bool:
-    """Tell whether a name looks like that of a segment or spare, and no journal would give it."""
+    """Return whether a name looks like a segment or spare but is not one that a journal creates."""
     for tail in (_NAME_TAIL, _SPARE_TAIL):
         if name.endswith(tail) and name.removesuffix(tail).isdigit():
             return _number(name, tail) == 0
@@ -90,12 +89,12 @@ def _number(name: str, tail: str) -> int:
     stem = name.removesuffix(tail)
     is_number = len(stem) == _DIGITS and stem != name and stem.isascii() and stem.isdigit()
     number = int(stem) if is_number else 0
-    return number if number <= NUMBER_MAX else 0
+    return number if number <= SEGMENT_NUMBER_MAX else 0
 
 
 @final
 class Segment:
-    """What the server knows of a segment without reading it."""
+    """What the server keeps in memory about a segment."""
 
     def __init__(self, number: i64, temperature: i64, size: i64) -> None:
         self.number: i64 = number
@@ -105,24 +104,24 @@ class Segment:
         # Where the next batch goes; once sealed, where the seal ends.
         self.end: i64 = SEGMENT_HEADER_SIZE
         self.is_sealed: bool = False
-        # Announced as going: whoever reads the journal back must not miss it.
+        # Its removal is announced: recovery must not require it.
         self.is_leaving: bool = False
         # Number of the last batch in it.
         self.last_batch: i64 = 0
-        # Bytes that compaction would have to save.
+        # Bytes that compaction would have to copy.
         self.live: i64 = 0
-        # Bytes of kill records by the segment of the base they kill; part of `live`.
+        # Bytes of kill records by the segment of the base they remove; part of `live`.
         self.kills: dict[int, int] = {}
-        # Names of queues that are gone, written here, and told by history.
+        # How many names of removed queues that history needs are written here.
         self.past_names: i64 = 0
-        # The hot segment before it, itself if there was none, 0 if it is not known.
+        # The hot segment before it, itself if there was none, 0 if it is unknown.
         self.prior: i64 = 0
         # Its records are numbered from the first (-1: it has none) to below the next.
         self.first_record: i64 = -1
         self.next_record: i64 = 0
-        # The wall time that its records told last.
+        # The newest wall time in its records.
         self.newest_ms: i64 = 0
-        # Whether it is part of the history that can be read, and must not go.
+        # Whether it is part of readable history and must not be removed.
         self.is_history: bool = False
         # Where some of its batches begin, and the number of the first record in each.
         self.points: list[i64] = []
@@ -205,7 +204,7 @@ def encode_pieces(
     bodies: list[bytes],
     bodies_crc: i64,
 ) -> list[bytes]:
-    """Return a whole batch in pieces, of which what is long is not copied."""
+    """Return a whole batch in pieces; long pieces are not copied."""
     sums = b""
     if len(part1) > BLOCK:
         sums = encode_sums(part1, segment.end + BATCH_HEADER_SIZE)
@@ -230,7 +229,7 @@ def encode_pieces(
 def begin_head(
     segment: Segment, number: i64, fields: HeadFields, part1_size: i64, part2_size: i64
 ) -> BytesWriter:
-    """Return the header of a batch at the end of its segment, but for its checksums."""
+    """Return the header of a batch at the end of its segment, without its checksums."""
     return _encode_head(BATCH_MAGIC, segment, number, fields, (part1_size, part2_size))
 
 
@@ -241,7 +240,7 @@ def end_head(out: BytesWriter, bodies_crc: i64, sums: bytes, summed: bytes) -> N
 
 
 def crc_of(bodies: list[bytes]) -> i64:
-    """Return the checksum of bodies that lie one behind the other."""
+    """Return the checksum over bodies that follow each other."""
     crc: i64 = 0
     for body in bodies:
         crc = crc32(body, crc)
@@ -249,7 +248,7 @@ def crc_of(bodies: list[bytes]) -> i64:
 
 
 def encode_seal(segment: Segment, number: i64, fields: HeadFields) -> bytes:
-    """Return the mark after which nothing of a segment counts."""
+    """Return the seal of a segment; nothing after it counts."""
     out = _encode_head(SEAL_MAGIC, segment, number, fields, (0, 0))
     write_i64_le(out, 0)
     write_i64_le(out, crc32(out.getvalue()))

@@ -1,12 +1,12 @@
-"""A checksum for each sector of a batch's records, so that damage costs what it hit and no more.
+"""A checksum for each sector of a batch's records, so that damage costs only what it hit.
 
-Behind the records of a batch that are longer than a sector lies one i64 per sector of the file they
-touch: the checksum of the records' bytes in it, and in the upper half where the first record that
-begins in it does, counted from 1 (0: none begins there). The checksum in the header of the batch
-is then over the header and these sums, so every byte is still summed once when it is written.
+If the records of a batch are longer than a sector, one i64 follows them for each sector of the file
+they touch. The lower half is the checksum of the records' bytes in that sector; the upper half is
+where the first record in it begins, counted from 1 (0: none begins there). The checksum in the
+header of the batch then covers the header and these sums, so every byte is still summed once when
+it is written.
 
-A record begins somewhere; without the upper half a reader that has lost one sector would not know
-where to go on.
+Without the upper half, a reader that has lost a sector could not find the next record.
 """
 
 from typing import Final, final
@@ -22,29 +22,29 @@ _SUM_BITS: Final = 0xFFFFFFFF
 
 
 def sums_size(start: i64, size: i64) -> i64:
-    """Return how many bytes of sums go with so many bytes of records that begin at `start`."""
+    """Return the size of the sums of `size` bytes of records that begin at `start`."""
     if size <= BLOCK:
         return 0
     return SUM_SIZE * (((start + size - 1) >> _SHIFT) - (start >> _SHIFT) + 1)
 
 
 def sums_size_max(size: i64) -> i64:
-    """Return the most that `sums_size` can be, wherever the records begin."""
+    """Return the upper bound of `sums_size`, wherever the records begin."""
     return (size >> (_SHIFT - 3)) + 2 * SUM_SIZE
 
 
 def encode_sums(records: bytes, start: i64) -> bytes:
     """Return the sums of records that begin at `start` in their file."""
     summing = Summing([records], start)
-    summing.go_on(len(records))
+    summing.proceed(len(records))
     return summing.sums()
 
 
 @final
 class Summing:
-    """The sums of records that come in pieces, made some at a time.
+    """Computes the sums of records that come in pieces, a part at a time.
 
-    A record may be cut anywhere but in the eight bytes it begins with.
+    A record may be split between pieces anywhere except in its first eight bytes.
     """
 
     def __init__(self, pieces: list[bytes], start: i64) -> None:
@@ -54,15 +54,15 @@ class Summing:
         for piece in pieces:
             self._size += len(piece)
         self._out = BytesWriter()
-        # How far they are summed; the piece this is in, and where that begins.
+        # How many bytes are summed; the piece that holds the next one, and where it begins.
         self._at: i64 = 0
         self._index: i64 = 0
         self._base: i64 = 0
-        # Where the first record begins that was not seen yet.
+        # Where the next record begins.
         self._record: i64 = 0
 
-    def go_on(self, most: i64) -> i64:
-        """Sum some more sectors, of about `most` bytes; return how many bytes these had."""
+    def proceed(self, most: i64) -> i64:
+        """Sum more sectors, about `most` bytes; return how many bytes were summed."""
         begun = self._at
         end = min(begun + most, self._size)
         while self._at < end:
@@ -99,7 +99,7 @@ class Summing:
         self._at = stop
 
     def is_done(self) -> bool:
-        """Tell whether there is a sum for every sector."""
+        """Return whether every sector has a sum."""
         return self._at == self._size
 
     def sums(self) -> bytes:
@@ -109,10 +109,10 @@ class Summing:
 
 
 def find_bad(data: bytes, at: i64, start: i64, size: i64, skip: i64 = 0) -> i64:
-    """Return the number of the first sector of records that is not as it was written, or -1.
+    """Return the number of the first damaged sector of records, or -1.
 
-    The records are at `at` in `data` and at `start` in their file, and their sums behind them.
-    `skip` sectors are not looked at.
+    The records are at `at` in `data` and at `start` in their file, followed by their sums.
+    The first `skip` sectors are not checked.
     """
     sums_at = at + size
     number: i64 = 0
@@ -130,5 +130,5 @@ def find_bad(data: bytes, at: i64, start: i64, size: i64, skip: i64 = 0) -> i64:
 
 
 def first_record(sums: bytes, number: i64) -> i64:
-    """Return where the first record begins in a sector, from the sector's first byte; or -1."""
+    """Return where the first record in a sector begins, relative to its first byte, or -1."""
     return (read_i64_le(sums, number * SUM_SIZE) >> 32) - 1

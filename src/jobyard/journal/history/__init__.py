@@ -1,1 +1,1 @@
-"""The journal as history: which part can be read, and its rows."""
+"""The journal as history: which part of it can be read, and its rows."""

@@ -1,9 +1,9 @@
-"""Rows of history out of the records of the journal, a page at a time.
+"""Reads rows of history from the records of the journal, a page at a time.
 
-A record about a job that a verb made is a row; what compaction copied is none. Rows are read from
-the disk, once they are durable, in windows of a megabyte at most, and every batch is held against
-its checksum. A batch that cannot be read takes all before it out of history: readers see a gap, and
-it is for compaction and `jobyard check` to tell of the damage.
+A record about a job that a verb made is a row; a copy that compaction made is not. Rows are read
+from the disk once they are durable, in windows of at most a megabyte, and the checksum of every
+batch is verified. A batch that cannot be read removes itself and all before it from history:
+readers see a gap, and compaction and `jobyard check` report the damage.
 """
 
 from typing import Final, final
@@ -14,79 +14,64 @@ from mypy_extensions import i64
 from jobyard.errors import StorageFailed
 from jobyard.journal.batches import Batches
 from jobyard.journal.format.record import (
-    BURIED,
-    CORRUPT,
-    DUE_SET,
     END_SIZE,
-    EXPIRED,
-    FAILED,
-    FINISHED,
-    HANDED_BACK,
     HOLDER_BITS,
-    KICKED,
     KIND_END,
     KIND_GONE,
     KIND_LEASE,
     KIND_MOVE,
     KIND_PUT,
-    LET_GO,
-    PARKED,
-    PROMOTED,
     PUT_SIZE,
-    RANKED,
-    RELEASED,
-    REMOVED,
-    REVIVED,
-    STALLED,
-    UNBLOCKED,
+    Cause,
     base_length,
 )
 from jobyard.journal.format.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Segment
 from jobyard.journal.history.window import History
 from jobyard.journal.recovery.reader import Reader
-from jobyard.model.details import FAILURE, MEMBER, OPEN, REASON
+from jobyard.model.details import MemberState
+from jobyard.model.details_codec import Tag
 from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
 from jobyard.model.topic.history_row import CLAIMED, ENQUEUED, HistoryRow
 
-# Read at once: little for a short page, since a long one goes on to read anyway.
+# Bytes read at once: few for a short page; a long page reads more windows anyway.
 WINDOW_MIN: Final = 64 << 10
 WINDOW_MAX: Final = 1 << 20
-# What a row takes on the disk, more or less.
+# The approximate size of a row on disk.
 ROW_BYTES: Final = 256
 TAG_SIZE: Final = 5
 
 
 def _words(pairs: list[tuple[int, str]]) -> list[str]:
-    """Return words by their numbers, and nothing for numbers without one."""
+    """Return a table of words by number, with an empty string where there is none."""
     words = [""] * 256
     for number, word in pairs:
         words[number] = word
     return words
 
 
-EVENTS: Final = _words(
+CAUSE_WORDS: Final = _words(
     [
-        (FINISHED, "completed"),
-        (RELEASED, "released"),
-        (BURIED, "buried"),
-        (EXPIRED, "expired"),
-        (LET_GO, "disconnected"),
-        (KICKED, "kicked"),
-        (REMOVED, "removed"),
-        (CORRUPT, "corrupt"),
-        (FAILED, "failed"),
-        (STALLED, "stalled"),
-        (REVIVED, "retried"),
-        (PROMOTED, "promoted"),
-        (RANKED, "priority"),
-        (DUE_SET, "delayed"),
-        (UNBLOCKED, "unblocked"),
-        (PARKED, "parked"),
-        (HANDED_BACK, "failed"),
+        (Cause.FINISHED, "completed"),
+        (Cause.RELEASED, "released"),
+        (Cause.BURIED, "buried"),
+        (Cause.EXPIRED, "expired"),
+        (Cause.HOLDER_LEFT, "disconnected"),
+        (Cause.KICKED, "kicked"),
+        (Cause.REMOVED, "removed"),
+        (Cause.CORRUPT, "corrupt"),
+        (Cause.FAILED, "failed"),
+        (Cause.STALLED, "stalled"),
+        (Cause.REVIVED, "retried"),
+        (Cause.PROMOTED, "promoted"),
+        (Cause.RANKED, "priority"),
+        (Cause.DUE_SET, "delayed"),
+        (Cause.UNBLOCKED, "unblocked"),
+        (Cause.PARKED, "parked"),
+        (Cause.HANDED_BACK, "failed"),
     ]
 )
-STATES: Final = _words(
+STATE_WORDS: Final = _words(
     [
         (READY, "ready"),
         (DELAYED, "delayed"),
@@ -104,41 +89,41 @@ FAMILIES: Final = _words(
 
 @final
 class HistoryPage:
-    """Some rows in their order, and how far was looked for them."""
+    """Rows in order, and how far the search for them went."""
 
     def __init__(self) -> None:
         self.rows: list[HistoryRow] = []
-        # No row below this number can be read. If it lies beyond the one after the cursor, what
-        # is between them was missed.
+        # No row below this number can be read. If it is greater than the number after the cursor,
+        # the reader missed what is between them.
         self.floor: i64 = 0
-        # The newest number that is on disk, be it a row or not.
+        # The newest number on disk, whether it is a row or not.
         self.head_seq: i64 = 0
-        # Everything up to here was looked at: the cursor of the next page.
+        # Everything up to here was read: the cursor of the next page.
         self.to_seq: i64 = 0
 
 
 @final
 class _Walk:
-    """What one page asks for, and how far it has come."""
+    """What one page requests, and how far reading has got."""
 
     def __init__(self, history: History, page: HistoryPage, rows_max: i64, stop: i64) -> None:
         self.names = history.names
         self.rows = page.rows
         self.rows_max: i64 = rows_max
-        # The next number to be looked at, and the first that is not.
+        # The next number to read, and the first one not to read.
         self.seq: i64 = 0
         self.stop: i64 = stop
-        # Bytes that may still be looked at.
+        # Bytes that may still be read.
         self.bytes_left: i64 = 0
         self._number: i64 = 0
         self._name: str = ""
 
     def is_over(self) -> bool:
-        """Tell whether the page is full, or at its end."""
+        """Return whether the page is full or at its end."""
         return self.seq >= self.stop or len(self.rows) >= self.rows_max or self.bytes_left <= 0
 
     def name_of(self, number: i64) -> str:
-        """Return the name of a queue: mostly the one asked for before."""
+        """Return the name of a queue, which is mostly the same as in the last call."""
         if number != self._number:
             self._number = number
             self._name = self.names.get(number, "")
@@ -150,7 +135,7 @@ def read_past(
 ) -> HistoryPage:
     """Return the rows with numbers over `from_seq`, up to `to_seq`, as far as the page goes.
 
-    It ends after `rows_max` rows, or where `bytes_max` bytes of the journal were looked at.
+    The page ends after `rows_max` rows, or after `bytes_max` bytes of the journal were read.
     """
     history = journal.history
     page = HistoryPage()
@@ -172,14 +157,14 @@ def read_past(
             page.floor = history.floor
             walk.seq = max(walk.seq, history.floor)
     if walk.seq >= history.next_hot:
-        # What follows, if anything, are copies.
+        # Anything that follows is copies.
         walk.seq = history.next_durable
     page.to_seq = max(min(walk.seq - 1, to_seq), from_seq)
     return page
 
 
 def _segment_at(history: History, seq: i64) -> Segment | None:
-    """Return the first segment with a record of that number or a greater one."""
+    """Return the first segment with a record of this or a greater number."""
     segments = history.segments
     low: i64 = 0
     high: i64 = len(segments)
@@ -193,7 +178,7 @@ def _segment_at(history: History, seq: i64) -> Segment | None:
 
 
 def _point_before(segment: Segment, seq: i64) -> i64:
-    """Return where a batch begins that is not beyond a record."""
+    """Return the offset of a batch at or before a record."""
     records = segment.point_records
     low: i64 = 0
     high: i64 = len(records)
@@ -207,7 +192,7 @@ def _point_before(segment: Segment, seq: i64) -> i64:
 
 
 def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
-    """Go through a segment from where the walk is; False if it cannot be read."""
+    """Read a segment from the walk's position on; return False if it cannot be read."""
     walk.seq = max(walk.seq, segment.first_record)
     reader = Reader(journal.storage(), segment)
     reader.window = min(max(WINDOW_MIN, walk.rows_max * ROW_BYTES), WINDOW_MAX)
@@ -224,13 +209,13 @@ def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
         before = walk.seq
         _read_batch(reader.data, reader.at, head, walk)
         if walk.seq > before:
-            # What lies before the cursor counts for nothing, or a short page would never end.
+            # Batches before the cursor do not count, or a page of few bytes would never end.
             walk.bytes_left -= BATCH_HEADER_SIZE + head.part1_size
     return True
 
 
 def _read_batch(data: bytes, at: i64, head: BatchHead, walk: _Walk) -> None:
-    """Add the rows of a batch that were asked for, as many as there is room for."""
+    """Add the requested rows of a batch, as many as there is room for."""
     seq = head.first_record
     pos: i64 = at + BATCH_HEADER_SIZE
     end: i64 = pos + head.records_size
@@ -253,7 +238,7 @@ def _read_batch(data: bytes, at: i64, head: BatchHead, walk: _Walk) -> None:
 
 
 def _row(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow | None:
-    """Return what a record tells, if it tells anything."""
+    """Return the row of a record, or None if it has none."""
     kind: i64 = data[pos]
     if kind == KIND_PUT:
         return _enqueued(data, pos, seq, wall_ms, walk)
@@ -283,18 +268,18 @@ def _enqueued(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> His
     if due_ms > created_ms:
         row.due_ms = due_ms + wall_ms
         row.state = "delayed"
-    extra_size = i64(read_i32_le(data, pos + 76))
-    if extra_size > 0:
+    details_size = i64(read_i32_le(data, pos + 76))
+    if details_size > 0:
         at = pos + base_length(PUT_SIZE, row.size)
-        if _has_open_member(data, at, at + extra_size):
+        if _has_open_member(data, at, at + details_size):
             row.state = "blocked"
     return row
 
 
 def _has_open_member(data: bytes, at: i64, end: i64) -> bool:
-    """Tell whether the rare parts of a job name another that it waits for."""
+    """Return whether the details of a job name another job that it waits for."""
     while at < end:
-        if data[at] == MEMBER and read_i64_le(data, at + TAG_SIZE + 8) == OPEN:
+        if data[at] == Tag.MEMBER and read_i64_le(data, at + TAG_SIZE + 8) == MemberState.OPEN:
             return True
         at += TAG_SIZE + i64(read_i32_le(data, at + 1))
     return False
@@ -316,9 +301,9 @@ def _claimed(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Hist
 def _ended(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow:
     at_ms = read_i64_le(data, pos + 80) + wall_ms
     queue = walk.name_of(i64(read_i32_le(data, pos + 16)))
-    row = HistoryRow(seq, at_ms, EVENTS[data[pos + 1]], queue, read_i64_le(data, pos + 8))
+    row = HistoryRow(seq, at_ms, CAUSE_WORDS[data[pos + 1]], queue, read_i64_le(data, pos + 8))
     state: i64 = data[pos + 2]
-    row.state = STATES[state]
+    row.state = STATE_WORDS[state]
     row.rank = read_i64_le(data, pos + 24)
     if state == DELAYED:
         row.due_ms = read_i64_le(data, pos + 32) + wall_ms
@@ -337,15 +322,15 @@ def _ended(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Histor
 
 
 def _error(data: bytes, at: i64, end: i64) -> str:
-    """Return what is told of a failure, if there was one."""
+    """Return the error of a failed run, or an empty string."""
     error = ""
     while at < end:
         tag: i64 = data[at]
         size = i64(read_i32_le(data, at + 1))
         at += TAG_SIZE
-        if tag == FAILURE:
+        if tag == Tag.FAILURE:
             error = data[at + 32 : at + size].decode(errors="replace")
-        elif tag == REASON and not error:
+        elif tag == Tag.REASON and not error:
             error = data[at + 8 : at + size].decode(errors="replace")
         at += size
     return error
@@ -354,9 +339,9 @@ def _error(data: bytes, at: i64, end: i64) -> str:
 def _moved(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow:
     at_ms = read_i64_le(data, pos + 40) + wall_ms
     queue = walk.name_of(i64(read_i32_le(data, pos + 52)))
-    row = HistoryRow(seq, at_ms, EVENTS[data[pos + 1]], queue, read_i64_le(data, pos + 8))
+    row = HistoryRow(seq, at_ms, CAUSE_WORDS[data[pos + 1]], queue, read_i64_le(data, pos + 8))
     state: i64 = data[pos + 2]
-    row.state = STATES[state]
+    row.state = STATE_WORDS[state]
     row.rank = read_i64_le(data, pos + 16)
     if state == DELAYED:
         row.due_ms = read_i64_le(data, pos + 24) + wall_ms
@@ -366,12 +351,12 @@ def _moved(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Histor
 
 def _gone(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow | None:
     number = i64(read_i32_le(data, pos + 16))
-    # A copy that compaction made names no queue; of an old body another record tells.
+    # A copy that compaction made names no queue; the end of an old body is not the job's end.
     if number == 0 or data[pos + 2] != 0:
         return None
     at_ms = read_i64_le(data, pos + 24) + wall_ms
     queue = walk.name_of(number)
-    row = HistoryRow(seq, at_ms, EVENTS[data[pos + 1]], queue, read_i64_le(data, pos + 8))
+    row = HistoryRow(seq, at_ms, CAUSE_WORDS[data[pos + 1]], queue, read_i64_le(data, pos + 8))
     row.state = "gone"
     row.finished_ms = at_ms
     return row

@@ -1,12 +1,12 @@
 """Which part of the journal can be read as history, and what is needed to find a row in it.
 
-History is the records of hot segments, from a floor on: the last of them without a gap, as many as
-the window has room for. Their numbers run over restarts. A segment inside the window is not
-compacted; once it has left, what lies in it and before it is history no more, even where the file
-stays. Names of queues that are gone are kept while the window holds records about them; where there
-are too many of those, the window gives way.
+History is the records of hot segments from a floor on: the newest without a gap, as many as the
+window has room for. Their numbers continue over restarts. A segment inside the window is not
+compacted; once it has left, it and everything before it is no longer history, even if the file
+stays. Names of removed queues are kept while the window holds records about them; if there are too
+many of those, the window shrinks.
 
-Writes nothing. What the rows are is for `past`.
+Writes nothing. `reader` makes the rows.
 """
 
 from typing import Final, final
@@ -15,23 +15,23 @@ from mypy_extensions import i64
 
 from jobyard.journal.format.segment import HOT, Segment
 
-# A batch further than this from the last one whose place is known gets its place known too.
+# The offset of a batch is stored if it is at least this far behind the last stored one.
 POINT_BYTES: Final = 64 << 10
-# Names of queues that are gone, each about 300 bytes of memory.
+# Names of removed queues, each about 300 bytes of memory.
 PAST_NAMES_MAX: Final = 100_000
-# Names forgotten at once: more would keep others waiting.
+# Names removed at once: more would delay other connections.
 FORGOTTEN_AT_ONCE: Final = 10_000
 
 
 @final
 class PastName:
-    """The name of a queue that is gone."""
+    """The name of a removed queue."""
 
     def __init__(self, number: i64, name: str, next_seq: i64, until: i64) -> None:
         self.number: i64 = number
         self.name: str = name
         self.next_seq: i64 = next_seq
-        # Records about it have smaller numbers.
+        # All records about the queue have smaller numbers.
         self.until: i64 = until
         # Where the name is written.
         self.segment: i64 = 0
@@ -47,24 +47,24 @@ class History:
         self.bytes_max: i64 = 0
         self.segments: list[Segment] = []
         self.last_hot: i64 = 0
-        # No record below this one can be read any more.
+        # No record below this one can be read.
         self.floor: i64 = 0
-        # All records below this one are on disk, and those below the other can be rows.
+        # All records below `next_durable` are on disk; only those below `next_hot` can be rows.
         self.next_durable: i64 = 0
         self.next_hot: i64 = 0
-        # Batches on their way to the disk, and what these two will be when they are there.
+        # Batches that are not durable yet, and the two numbers above once each of them is.
         self._batches: list[i64] = []
         self._nexts: list[i64] = []
         self._next_hots: list[i64] = []
         self._next_hot_sealed: i64 = 0
-        # By number, of living queues and of those that are gone.
+        # By number, of all queues and of removed ones only.
         self.names: dict[int, str] = {}
         self.past: dict[int, PastName] = {}
         # Smaller in tests.
         self.past_max: i64 = PAST_NAMES_MAX
 
     def keep(self, age_ms: i64, bytes_max: i64) -> None:
-        """Keep history of that age and size, whichever is less; call before anything is read."""
+        """Bound history by age and size, whichever is less; call before anything is read."""
         self.is_on = age_ms > 0 and bytes_max > 0
         self.age_ms = age_ms
         self.bytes_max = bytes_max
@@ -74,7 +74,7 @@ class History:
     def add_batch(
         self, segment: Segment, offset: i64, first: i64, count: i64, newest_ms: i64
     ) -> None:
-        """Take note of a batch that lies in a segment."""
+        """Register a batch of a segment."""
         if segment.temperature != HOT:
             return
         if segment.first_record < 0:
@@ -89,7 +89,7 @@ class History:
             segment.point_records.append(first)
 
     def expect(self, segment: Segment, batch: i64, next_record: i64) -> None:
-        """Take note of a batch that is on its way to a segment."""
+        """Register a batch that is being written to a segment."""
         if segment.temperature == HOT:
             self._next_hot_sealed = next_record
         self._batches.append(batch)
@@ -97,7 +97,7 @@ class History:
         self._next_hots.append(self._next_hot_sealed)
 
     def advance(self, durable: i64) -> None:
-        """Let everything up to batch `durable` be read."""
+        """Make everything up to batch `durable` readable."""
         batches = self._batches
         if not batches or batches[0] > durable:
             return
@@ -113,7 +113,7 @@ class History:
         del self._next_hots[:count]
 
     def recover(self, hot: list[Segment], next_record: i64) -> None:
-        """Begin with the hot segments found on disk, from the last gap between them on."""
+        """Start with the hot segments found on disk, from the last gap between them on."""
         self.next_durable = next_record
         self.next_hot = next_record
         self._next_hot_sealed = next_record
@@ -124,7 +124,7 @@ class History:
         number = self.last_hot
         while number in known and known[number].prior != 0:
             segment = known.pop(number)
-            # All of one may have been cut; then it only leads to the one before.
+            # If all of its batches were cut, it only leads to the one before.
             if segment.first_record >= 0:
                 found.append(segment)
                 self.floor = segment.first_record
@@ -137,7 +137,7 @@ class History:
     # -- the window ---------------------------------------------------------------------------
 
     def trim(self, wall_ms: i64) -> None:
-        """Let go of what is too old or too much; the segment that is being written stays."""
+        """Drop segments that are too old or too much; the one that is being written stays."""
         segments = self.segments
         size: i64 = 0
         kept: i64 = len(segments) - 1
@@ -151,14 +151,14 @@ class History:
         self._drop(kept + 1)
 
     def give_way(self) -> bool:
-        """Let go of the oldest segment because the disk is full; False if there is none."""
+        """Drop the oldest segment because the disk is full; return False if there is none."""
         if not self.segments or not self.segments[0].is_sealed:
             return False
         self._drop(1)
         return True
 
     def leave(self, segment: Segment) -> None:
-        """Let go of a segment, and of all before it; one that is being written goes on."""
+        """Drop a segment and all before it; one that is being written continues from here."""
         if not segment.is_history:
             return
         place: i64 = self.segments.index(segment)
@@ -183,24 +183,24 @@ class History:
     # -- names --------------------------------------------------------------------------------
 
     def name(self, number: i64, name: str) -> None:
-        """Take note of what a queue is called."""
+        """Register the name of a queue."""
         if self.is_on:
             self.names[number] = name
 
     def retire(self, name: PastName, segment: Segment) -> None:
-        """Keep the name of a queue that is gone, written in `segment`, while it is needed."""
+        """Keep the name of a removed queue, written in `segment`, while it is needed."""
         name.segment = segment.number
         segment.past_names += 1
         self.past[name.number] = name
 
     def tell_until(self, number: i64, until: i64) -> None:
-        """Keep the name of a queue that is gone for records up to `until`, the newest of all."""
+        """Keep the name of a removed queue for records up to `until`, the newest of all."""
         name = self.past.get(number)
         if name is not None:
             name.until = until
 
     def move_name(self, name: PastName, before: Segment | None, segment: Segment) -> None:
-        """Take note that the name of a queue that is gone was written again."""
+        """Register that the name of a removed queue was written again."""
         if before is not None:
             before.past_names -= 1
         segment.past_names += 1
@@ -209,15 +209,15 @@ class History:
     def forget_names(self, segments: dict[int, Segment]) -> bool:
         """Forget names that no record above the floor needs; False if there are more to forget.
 
-        Where the window needs too many names the oldest segment leaves it, and what is written at
-        last as far as it is written.
+        If the window needs too many names, the oldest segment leaves it; if that is the one being
+        written, the part written so far.
         """
         is_done = self._forget(segments)
         if not is_done or len(self.past) <= self.past_max or not self.segments:
             return is_done
         first = self.segments[0]
         if not first.is_sealed and first.next_record <= self.floor:
-            # All that is written has left; the rest is on its way.
+            # All that is written has left; the rest is still being written.
             return True
         self.leave(first)
         return False
@@ -225,7 +225,7 @@ class History:
     def _forget(self, segments: dict[int, Segment]) -> bool:
         over: list[PastName] = []
         for name in self.past.values():
-            # In the order in which they ended.
+            # They are in the order in which their queues were removed.
             if name.until > self.floor or len(over) == FORGOTTEN_AT_ONCE:
                 break
             over.append(name)

@@ -1,7 +1,7 @@
-"""Walks the batches of one segment, testing each before it is believed.
+"""Iterates over the batches of one segment and verifies each of them.
 
-What the disk cannot read is no batch, as what fails its checksum is none; `failed_at` tells the two
-apart, because a torn tail is something else than a sector that is lost.
+Neither bytes that the disk cannot read nor bytes that fail their checksum count as a batch.
+`failed_at` distinguishes the two, because a torn tail is not the same as a lost sector.
 """
 
 from typing import Final, final
@@ -24,15 +24,15 @@ from jobyard.journal.format.segment import (
 from jobyard.journal.format.sums import find_bad, sums_size
 from jobyard.journal.storage import Storage, find_unreadable, read_around
 
-# Read at once; part 2 of a batch is skipped when it lies past the window.
-WINDOW: Final = 4 << 20
+# Bytes read at once; part 2 of a batch is skipped if it is past the window.
+READ_WINDOW: Final = 4 << 20
 
 _CRC_AT: Final = BATCH_HEADER_SIZE - 8
 
 
 @final
 class Reader:
-    """Walks the batches of one segment through a window of its bytes."""
+    """Iterates over the batches of one segment through a window of its bytes."""
 
     def __init__(self, storage: Storage, segment: Segment) -> None:
         self._storage = storage
@@ -41,19 +41,19 @@ class Reader:
         self._view: memoryview = memoryview(b"")
         self._start: i64 = 0
         # How much is read at once.
-        self.window: i64 = WINDOW
-        # Where the next batch should be, and the one just found.
+        self.window: i64 = READ_WINDOW
+        # Where the next batch should be in the file, and where the last one found is in `data`.
         self.offset: i64 = SEGMENT_HEADER_SIZE
         self.at: i64 = 0
-        # Where the disk could not read something that was needed; -1 if it could.
+        # The offset at which the disk could not read bytes that were needed, or -1.
         self.failed_at: i64 = -1
-        # What headers say of all before them whose own records are torn: a batch that was durable
-        # then, and an id that was not given yet.
+        # From whole headers of batches with torn records: the newest batch that was durable, and
+        # the first id that was not issued.
         self.told_durable: i64 = 0
         self.told_id: i64 = 0
 
     def _need(self, offset: i64, size: i64) -> i64:
-        """Return where `offset` is in `data`, with `size` bytes behind it; -1 past the end."""
+        """Return the position of `offset` in `data`, with `size` bytes there; -1 past the end."""
         if offset < self._start or offset + size > self._start + len(self.data):
             if offset + size > self.segment.size:
                 return -1
@@ -65,7 +65,7 @@ class Reader:
         return offset - self._start
 
     def _read(self, offset: i64, size: i64) -> bytes:
-        """Return a window of the file, or only what is needed of it; nothing if that fails too."""
+        """Return a window of the file, only `size` bytes if that fails, or none if both fail."""
         name = self.segment.name
         try:
             return self._storage.read(name, offset, max(size, self.window))
@@ -79,7 +79,7 @@ class Reader:
 
     def _note_failure(self, offset: i64, size: i64) -> None:
         found = find_unreadable(self._storage, self.segment.name, offset, size)
-        # An error that has gone meanwhile is one all the same.
+        # A transient error counts as well.
         self.failed_at = found if found >= 0 else offset
 
     def peek(self, offset: i64) -> BatchHead | None:
@@ -102,7 +102,7 @@ class Reader:
         return head
 
     def _is_whole(self, head: BatchHead, offset: i64, at: i64) -> bool:
-        """Tell whether a header and its records, at `at` in the window, are as once written."""
+        """Return whether a header and its records, at `at` in the window, match their checksums."""
         start = offset + BATCH_HEADER_SIZE
         if head.sums_size != 0 and head.sums_size != sums_size(start, head.records_size):
             return False
@@ -120,14 +120,14 @@ class Reader:
         return False
 
     def next(self) -> BatchHead | None:
-        """Return the next whole batch or seal and step over it."""
+        """Return the next whole batch or seal and move past it."""
         head = self.peek(self.offset)
         if head is not None:
             self.offset += head.total_size()
         return head
 
     def is_part2_whole(self, head: BatchHead, offset: i64) -> bool:
-        """Test the long bodies of the batch at `offset`."""
+        """Return whether the long bodies of the batch at `offset` match their checksum."""
         if head.part2_size == 0:
             return True
         start = offset + BATCH_HEADER_SIZE + head.part1_size
@@ -139,7 +139,7 @@ class Reader:
         return len(data) == head.part2_size and crc32(data) == head.part2_crc
 
     def find_batch(self, offset: i64) -> i64:
-        """Return where the first whole batch or seal after `offset` is, or -1."""
+        """Return the offset of the first whole batch or seal from `offset` on, or -1."""
         best: i64 = -1
         for magic in (BATCH_MAGIC_BYTES, SEAL_MAGIC_BYTES):
             at = offset
@@ -158,12 +158,12 @@ class Reader:
     def _read_window(self, offset: i64) -> bytes:
         """Return the next bytes of the file, with zeros where the disk cannot read."""
         try:
-            return self._storage.read(self.segment.name, offset, WINDOW)
+            return self._storage.read(self.segment.name, offset, READ_WINDOW)
         except ReadFailed:
-            self._note_failure(offset, WINDOW)
-            return read_around(self._storage, self.segment.name, offset, WINDOW)
+            self._note_failure(offset, READ_WINDOW)
+            return read_around(self._storage, self.segment.name, offset, READ_WINDOW)
 
     def find_stray(self, offset: i64) -> BatchHead | None:
-        """Return the first whole batch or seal anywhere after `offset`."""
+        """Return the first whole batch or seal from `offset` on, at any position."""
         found = self.find_batch(offset)
         return self.peek(found) if found >= 0 else None

@@ -1,13 +1,13 @@
 """Reads the journal back: which batches count, in which order, and where the torn tail begins.
 
-Sealed segments must be whole; any flaw in one refuses the start. The last segments of either
-temperature may be torn, if they are of the last boot. There, what lies beyond the newest batch
-known to be durable counts only as far as its numbers run without a gap; the rest was never answered
-for and is cut. A flaw before that mark is damage, not a torn tail.
+Sealed segments must be whole; any flaw in one refuses the start. The last segment of either
+temperature may be torn if it is of the last boot. Behind the newest batch known to be durable,
+batches count only as far as their numbers run without a gap; the rest was never acknowledged and
+is cut. A flaw before that mark is damage, not a torn tail.
 
-`mend` makes the cut final before the server listens: it writes the uncertain batches once more to
-where they are (the page cache may hold what the disk never got), seals the segment there and syncs.
-Interrupted, it does the same again.
+`mend` makes the cut final before the server listens: it writes the uncertain batches again in
+place (the page cache may hold bytes that never reached the disk), seals the segment there and
+syncs. After an interruption it does the same again.
 """
 
 from contextlib import suppress
@@ -45,14 +45,14 @@ from jobyard.journal.storage import Storage
 
 @final
 class Tail:
-    """The end of one stream of segments, where a crash may have left its mark."""
+    """The end of one stream of segments, which a crash may have torn."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
         self.numbers: list[i64] = []
         self.offsets: list[i64] = []
         self.durable: i64 = 0
-        # The newest batches of the other temperature when these were made.
+        # The newest batch of the other temperature when each of these was written.
         self.others: list[i64] = []
         self.is_sealed: bool = False
         # Whole batches and seals beyond the first flaw.
@@ -62,11 +62,11 @@ class Tail:
 
 
 def _unreadable(name: str, offset: i64) -> JournalDamaged:
-    return JournalDamaged(name, offset, "the disk cannot read what lies there")
+    return JournalDamaged(name, offset, "the disk cannot read this sector")
 
 
 def _read(storage: Storage, name: str, offset: i64, size: i64) -> bytes:
-    """Return bytes of a file; what the disk cannot read is damage."""
+    """Return bytes of a file; bytes that the disk cannot read are damage."""
     try:
         return storage.read(name, offset, size)
     except ReadFailed as error:
@@ -83,7 +83,7 @@ def _number_of(segment: Segment) -> int:
 
 
 def _strays(reader: Reader, offset: i64) -> list[BatchHead]:
-    """Return every whole batch and seal from `offset` on, wherever they begin."""
+    """Return every whole batch and seal from `offset` on, at any position."""
     strays: list[BatchHead] = []
     found = reader.find_batch(offset)
     while found >= 0:
@@ -97,14 +97,14 @@ def _strays(reader: Reader, offset: i64) -> list[BatchHead]:
 
 
 def scan_tail(storage: Storage, segment: Segment) -> Tail:
-    """Read a segment that may be torn, testing long bodies too."""
+    """Read a segment that may be torn, and check its long bodies too."""
     tail = Tail(segment)
     reader = Reader(storage, segment)
     while True:
         offset = reader.offset
         head = reader.next()
         if head is not None:
-            # A header tells the truth about what came before it even if its long bodies are torn.
+            # A header is right about what came before it even if its own long bodies are torn.
             tail.next_id = max(tail.next_id, head.next_id)
             tail.durable = max(tail.durable, head.durable)
             tail.others.append(head.other)
@@ -121,14 +121,14 @@ def scan_tail(storage: Storage, segment: Segment) -> Tail:
     tail.durable = max(tail.durable, reader.told_durable)
     tail.next_id = max(tail.next_id, reader.told_id)
     if reader.failed_at >= 0:
-        # A crash tears what was being written; it makes no sector unreadable that was answered for.
+        # A crash tears what is being written; it makes no sector of acknowledged data unreadable.
         raise _unreadable(segment.name, reader.failed_at)
     return tail
 
 
 @final
 class Recovery:
-    """What the segments on disk amount to."""
+    """The segments on disk, and where the journal ends in them."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -137,7 +137,7 @@ class Recovery:
         self.next_id: i64 = 1
         self.empty: list[Segment] = []
         self.epoch: i64 = 0
-        # Newest batch known to be on disk, and the first number that does not count any more.
+        # Newest batch known to be on disk, and the first batch number that no longer counts.
         self.durable: i64 = 0
         self.cut: i64 = 1 << 62
         self.cut_bytes: i64 = 0
@@ -149,7 +149,9 @@ class Recovery:
         """Find the segments and decide where the journal ends."""
         for name in sorted(self._storage.names()):
             if is_strange(name):
-                raise StartRefused(f"{name} is no file of the journal: move it elsewhere")
+                raise StartRefused(
+                    f"{name} is not a journal file, only named like one: move it elsewhere"
+                )
             number = segment_number(name)
             if number > 0:
                 self._read_header(name, number)
@@ -174,7 +176,8 @@ class Recovery:
     def _check_newest_durable(self) -> None:
         """Refuse when the newest batch known to be on disk is in no segment.
 
-        Its segment cannot have been let go: that is announced only after a newer one was durable.
+        Its segment cannot have been removed: removal is announced only after a newer batch is
+        durable.
         """
         if self.durable == 0:
             return
@@ -183,18 +186,18 @@ class Recovery:
                 return
         if not self._tails:
             newest = max(self.segments + self.empty, key=_number_of)
-            why = "nothing can be read of a segment with a batch known to be on disk"
+            why = "nothing in the segment can be read, but a batch in it is known to be on disk"
             raise JournalDamaged(newest.name, 0, why)
-        # Where something was begun behind the last that can be read, it is most likely that.
+        # If a batch was begun behind the last readable one, it is most likely the lost one.
         for tail in self._tails:
             if not tail.is_sealed and self._torn_bytes(tail) > 0:
                 raise _lost_batch(tail)
         raise _lost_batch(self._tails[0])
 
     def _check_ends(self) -> None:
-        """Refuse when the end of one temperature is lost that the other knows to be durable.
+        """Refuse when the end of one temperature is lost though the other says it was durable.
 
-        Only what this last boot says counts: its newest segments cannot have been let go.
+        Only segments of the last boot count: its newest segments cannot have been removed.
         """
         newest: list[i64] = [0, 0]
         for tail in self._tails:
@@ -207,7 +210,7 @@ class Recovery:
             known = max([number for number in tail.others if number <= self.durable], default=0)
             if is_last_boot and newest[other] < known:
                 short = self._last_tail(other)
-                # If that one is whole, the next is missing, and replay will find out which it is.
+                # If that one is whole, the next is missing, and replay finds out which one it is.
                 if short is not None and not short.is_sealed:
                     raise _lost_batch(short)
 
@@ -231,18 +234,18 @@ class Recovery:
             and read_i64_le(header, 56) == crc32(header[:56])
         )
         if whole and read_i32_le(header, 8) > FORMAT:
-            raise JournalNewer(name, 8, "written by a newer Jobyard; this one cannot read it")
+            raise JournalNewer(name, 8, "written by a newer version of Jobyard: use that version")
         if whole and read_i32_le(header, 8) < FORMAT_OLDEST:
-            raise JournalNewer(name, 8, "written by an early Jobyard; this one cannot read it")
+            raise JournalNewer(name, 8, "written by a version of Jobyard that is too old to read")
         if not whole or read_i32_le(header, 12) != number:
-            # A header is synced before the first batch is written, so a bad one means no batches,
-            # unless batches of this very segment say otherwise.
+            # A header is synced before the first batch is written, so a bad one means that there
+            # are no batches, unless batches of this segment are found.
             reader = Reader(storage, segment)
             stray = reader.find_stray(SEGMENT_HEADER_SIZE)
             if reader.failed_at >= 0:
                 raise _unreadable(name, reader.failed_at)
             if stray is not None:
-                raise JournalDamaged(name, 0, "the header of a segment in use is damaged")
+                raise JournalDamaged(name, 0, "the header of the segment is damaged")
             self.empty.append(segment)
             return
         segment.temperature = i64(read_i32_le(header, 20))
@@ -255,15 +258,14 @@ class Recovery:
     def _survey_tail(self, segments: list[Segment]) -> None:
         """Scan from the last segment back to the second that holds batches.
 
-        The last may be torn, if it is of the last boot: that one sealed what it found, on disk,
-        before it began a segment. The one before is sealed, and its seal says what was durable
-        then.
+        The last may be torn if it is of the last boot, which sealed, on disk, what it found before
+        it began a segment. The one before is sealed, and its seal says what was durable then.
         """
         found = 0
         may_be_torn = True
         for segment in reversed(segments):
             if found == 2:
-                # Interrupted starts leave newer ones behind a segment that was only begun.
+                # Interrupted starts leave segments that were only begun before newer ones.
                 if self._is_only_begun(segment):
                     self.empty.append(segment)
                 continue
@@ -271,20 +273,21 @@ class Recovery:
             if tail.numbers or tail.strays or tail.is_sealed:
                 is_last_boot = self._epochs[segment.number] == self.epoch
                 if not tail.is_sealed and not (may_be_torn and is_last_boot):
-                    raise JournalDamaged(segment.name, tail.end, "the segment has no readable end")
+                    why = "the segment cannot be read to its end"
+                    raise JournalDamaged(segment.name, tail.end, why)
                 may_be_torn = False
                 self._tails.append(tail)
                 # One may have been sealed before its first batch was durable.
                 found += 1 if tail.numbers else 0
             else:
                 self.empty.append(segment)
-                # Nothing of it counts but what its torn batch says of those before.
+                # Nothing in it counts except what its torn batch says about earlier ones.
                 self.durable = max(self.durable, tail.durable)
 
     def _is_only_begun(self, segment: Segment) -> bool:
-        """Tell whether nothing in a segment can be read as a batch of it.
+        """Return whether a segment holds nothing that can be read as a batch of it.
 
-        If it was in use all the same, others list it, and `require` misses it.
+        If it was in use all the same, others list it, and `require` reports it.
         """
         data = _read(self._storage, segment.name, SEGMENT_HEADER_SIZE, BATCH_HEADER_SIZE)
         if len(data) == BATCH_HEADER_SIZE:
@@ -295,7 +298,7 @@ class Recovery:
         return not (tail.numbers or tail.strays or tail.is_sealed)
 
     def require(self, expected: set[int]) -> None:
-        """Refuse when a segment that must be there is not, or holds nothing."""
+        """Refuse when a segment that must exist is missing or holds nothing."""
         there = {int(segment.number) for segment in self.segments}
         begun = {int(segment.number) for segment in self.empty}
         for number in sorted(expected):
@@ -325,14 +328,15 @@ class Recovery:
                 self.cut_bytes += self._torn_bytes(tail)
             tail.segment.end = tail.end
         if self.cut_bytes > 0:
-            # It may have been answered all the same: none of its ids is given again.
+            # It may have been acknowledged after all: none of its ids is issued again.
             self.next_id += self.cut_bytes // PUT_SIZE + 1
 
     def _torn_bytes(self, tail: Tail) -> i64:
-        """Return the size of what was begun behind the end of a tail: nothing, mostly.
+        """Return the size of a batch that was begun behind the end of a tail, mostly 0.
 
-        A recycled file is full of an older use's batches there; those are no torn tail. What was
-        begun is known by two of the three: its segment, its boot, and a number not yet durable.
+        A recycled file holds batches of an older use there, which are not a torn tail. A batch
+        that was begun has at least two of these: this segment, the last boot, and a number that
+        is not durable yet.
         """
         segment = tail.segment
         data = _read(self._storage, segment.name, tail.end, BATCH_HEADER_SIZE)
@@ -353,10 +357,10 @@ class Recovery:
         return [[s for s in self.segments if s.temperature == t] for t in (0, 1)]
 
     def mend(self, fields: HeadFields) -> None:
-        """Make the cut final: uncertain batches written again, then seals set."""
+        """Make the cut final: write uncertain batches again, then seal the segments."""
         storage = self._storage
         for tail in self._tails:
-            # What precedes a seal must be on disk before it.
+            # Everything before a seal must be on disk first.
             self._write_again(tail)
             storage.sync(tail.segment.name)
         for tail in self._tails:
@@ -370,7 +374,7 @@ class Recovery:
         self._storage.sync_directory()
 
     def _write_again(self, tail: Tail) -> None:
-        """Write once more what is not known to be on disk: maybe only the page cache has it."""
+        """Write again what is not known to be on disk: maybe only the page cache has it."""
         storage = self._storage
         name = tail.segment.name
         start = tail.end - SEAL_SIZE if tail.is_sealed else tail.end
@@ -383,7 +387,7 @@ class Recovery:
     def _seal(self, tail: Tail, fields: HeadFields) -> None:
         storage = self._storage
         segment = tail.segment
-        # Until both temperatures are sealed one vouches for the end of the other.
+        # Until both temperatures are sealed, each seal names the last batch of the other one.
         fields.other = 0
         for other in self._tails:
             if other.numbers and other.segment.temperature != segment.temperature:
@@ -395,7 +399,7 @@ class Recovery:
         segment.size = segment.end
 
     def resume(self, journal: Journal) -> None:
-        """Let a journal go on counting where the last boot stopped."""
+        """Set the counters of a journal to where the last boot stopped."""
         journal.epoch = self.epoch + 1
         journal.next_id = max(journal.next_id, self.next_id)
         journal.open_number = self.next_number
@@ -418,7 +422,7 @@ class Recovery:
 
 
 def newest_durable(storage: Storage) -> i64:
-    """Return the newest batch that anything says was on disk, be it there or not."""
+    """Return the newest batch that any source says was on disk, whether it is there or not."""
     recovery = Recovery(storage)
     with suppress(JournalDamaged):
         recovery.survey()
@@ -471,9 +475,8 @@ class Merge:
             if not self._streams[side]:
                 return None
             if head is None or head.magic != SEAL_MAGIC:
-                raise JournalDamaged(
-                    reader.segment.name, reader.offset, "a sealed segment cannot be read to its end"
-                )
+                why = "the segment cannot be read to its end"
+                raise JournalDamaged(reader.segment.name, reader.offset, why)
             reader.segment.end = reader.offset
             reader.segment.is_sealed = True
             self._readers[side] = None

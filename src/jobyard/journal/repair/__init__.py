@@ -1,1 +1,1 @@
-"""What can be saved of a damaged journal."""
+"""Recovers the readable parts of a damaged journal."""

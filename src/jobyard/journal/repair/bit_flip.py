@@ -1,18 +1,18 @@
 """Finds the one flipped bit that makes bytes match their checksum again.
 
-The commonest damage by far is a single bit. A CRC of 32 bits tells any two single bits of a few
-thousand apart, so looking at each of them finds the one that was flipped, and finds none where more
-is damaged: of other damage to a sector one in a million passes for a single bit. In longer pieces
-more would pass, and they are left alone unless something else tells right from wrong.
+A single bit is by far the most common damage. A 32-bit CRC distinguishes all single-bit flips in a
+few thousand bytes, so trying each of them finds the flipped bit, and finds none if more is damaged:
+one in a million other damages to a sector passes for a single bit. In longer pieces more would
+pass; these are not corrected unless something else confirms the result.
 """
 
 from typing import Final
 from zlib import crc32
 
-# The most bytes in which a bit is looked for where nothing but the checksum tells.
+# The most bytes to correct if only the checksum confirms the result.
 SIZE_MAX: Final = 4096
 
-# How a checksum goes on from its lowest byte, and back from its highest.
+# Tables to step a CRC forward by its lowest byte, and back by its highest.
 _ZERO: Final = crc32(b"\0")
 _ON: Final = [crc32(bytes([value])) ^ _ZERO for value in range(256)]
 _BACK: Final = {on >> 24: value for value, on in enumerate(_ON)}
@@ -26,8 +26,8 @@ def corrected(data: bytes, known: int, before: int = 0, most: int = SIZE_MAX) ->
     """
     if len(data) > most or not 0 <= known < 1 << 32:
         return None
-    # Flipping a bit changes the checksum in a way that depends on how much follows, and on nothing
-    # else. Taken back byte by byte, it is at some place that of a bit in the last byte.
+    # How a flipped bit changes the checksum depends only on how many bytes follow it. So step the
+    # difference back byte by byte, until it is that of a single bit in the last byte.
     wrong = crc32(data, before) ^ known
     for at in range(len(data) - 1, -1, -1):
         bit = _BITS.get(wrong)

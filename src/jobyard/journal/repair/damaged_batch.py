@@ -1,9 +1,9 @@
-"""What is left of a damaged batch: every record whose own bytes are whole.
+"""Recovers the records of a damaged batch whose own bytes are whole.
 
-A single flipped bit is put right (`bit_flip.py`). Beyond that the sums tell which sectors of
-a batch are damaged, and records that do not touch one are kept. Of a record that does, the
-beginning may still say that a job has ended: that is kept too, so that a job that was finished
-does not come back. A batch whose header or sums cannot be believed is lost as a whole.
+A single flipped bit is corrected (`bit_flip.py`). Otherwise the sums show which sectors of a batch
+are damaged, and records that do not touch one are kept. The beginning of a damaged record may still
+say that a job has ended: that is kept too, so that a finished job does not come back. A batch whose
+header or sums cannot be verified is lost as a whole.
 """
 
 from typing import Final, final
@@ -46,45 +46,45 @@ _WITH_BASE: Final = 24
 _SUM_BITS: Final = 0xFFFFFFFF
 # The sums of 64 MiB of records.
 SUMS_SIZE_MAX: Final = 1 << 20
-# A note about no job.
-NOTHING: Final = (KIND_NOTE | NOTE_SIZE << 32).to_bytes(8, "little") + bytes(8)
+# A NOTE about no job: the record that takes the place of a lost one.
+EMPTY_NOTE: Final = (KIND_NOTE | NOTE_SIZE << 32).to_bytes(8, "little") + bytes(8)
 
 
 @final
 class Salvage:
-    """What was read of one segment, what was lost of it, and what became of its files."""
+    """What was read of one segment, what is lost, and where its damaged file is."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         # The file that was read; empty if there was none.
         self.source: str = ""
-        # Whether there was no file at all, or one without a readable end.
+        # Whether the file is missing, or has no readable end.
         self.is_missing: bool = False
         self.is_cut: bool = False
-        # Where the damaged file is now, if this repair moved it.
+        # The new name of the damaged file, if this repair renamed it.
         self.kept: str = ""
         self.batches_count: i64 = 0
         self.next_id: i64 = 1
-        # Where single bits were put right.
+        # Where single bits were corrected.
         self.corrected: list[int] = []
         self.lost_bytes: i64 = 0
-        # Jobs whose bases are lost, and the numbers of their queues where these are known.
+        # Jobs whose bases are lost, and the numbers of their queues (0 if unknown).
         self.lost_jobs: dict[int, int] = {}
-        # Finished jobs that come back for sure, and the most that may come back beside them.
+        # Finished jobs that are known to come back, and how many others may come back at most.
         self.back_jobs: set[int] = set()
         self.back_max: i64 = 0
-        # Jobs whose bases were copies or had new bodies: an older base may stand for them now. And
-        # the most that are in the same case beside them.
+        # Jobs whose lost bases were copies or had new bodies, so that an older base may count now.
+        # And how many others may have the same problem at most.
         self.older_jobs: set[int] = set()
         self.older_max: i64 = 0
-        # The size of what was begun behind the last batch that could be read.
+        # The size of a batch that was begun behind the last readable one.
         self.end_size: i64 = 0
-        # Up to where ids were given before the next batch, and whether some are not accounted for.
+        # The first id not issued before the next batch, and whether some may be lost.
         self._next_id: i64 = 0
         self._has_gap: bool = False
 
     def add(self, earlier: "Salvage") -> None:
-        """Count what an earlier repair of the same segment lost too."""
+        """Add the losses of an earlier replacement of the same segment."""
         self.is_missing = self.is_missing or earlier.is_missing
         self.is_cut = self.is_cut or earlier.is_cut
         self.corrected += earlier.corrected
@@ -97,10 +97,10 @@ class Salvage:
         self.end_size += earlier.end_size
 
     def note_ids(self, records: bytes, head: BatchHead) -> None:
-        """Find out by their ids which jobs are lost between the batch before and this one."""
+        """Find the jobs lost between the previous batch and this one by their missing ids."""
         first = self._next_id
         self._next_id = head.next_id
-        # Where ids are reserved ahead, headers tell only of whole blocks.
+        # If ids are reserved ahead, headers show only whole blocks.
         is_known = first > 0 and first % ID_BLOCK != 0 and head.next_id % ID_BLOCK != 0
         if not self._has_gap or not is_known:
             return
@@ -116,19 +116,19 @@ class Salvage:
                 self.lost_jobs.setdefault(number, 0)
 
     def note_gap(self, start: i64, end: i64) -> None:
-        """Note that nothing between two places could be read."""
+        """Count the bytes between two offsets as unreadable."""
         self._has_gap = True
         self.note_unknown(end - start)
 
     def note_unknown(self, size: i64) -> None:
-        """Note lost bytes of which it is not known which records they were."""
+        """Count lost bytes that held unknown records."""
         self._has_gap = True
         self.lost_bytes += size
         self.back_max += size // GONE_SIZE
         self.older_max += size // MOVED_SIZE
 
     def note_end(self, storage: Storage, segment: Segment, offset: i64) -> None:
-        """Note what is lost where no batch follows: nothing, unless one was begun there."""
+        """Count what is lost at `offset`, where no batch follows: a batch that was begun there."""
         data = read_around(storage, segment.name, offset, BATCH_HEADER_SIZE)
         if len(data) < BATCH_HEADER_SIZE:
             return
@@ -139,9 +139,9 @@ class Salvage:
             self.next_id += ID_BLOCK
 
     def bound_end(self, records: i64) -> None:
-        """Count this many records as lost where no batch follows, whatever its bytes looked like.
+        """Count `records` as lost at the end instead of the estimate by size.
 
-        Damage that begins in one batch may reach over others, or leave no sign of any.
+        Damage that begins in one batch may cover others, or leave no trace of any.
         """
         self.back_max += records - self.end_size // GONE_SIZE
         self.older_max += records - self.end_size // MOVED_SIZE
@@ -149,19 +149,19 @@ class Salvage:
 
 
 @final
-class Wreck:
-    """A damaged batch whose header can be believed."""
+class DamagedBatch:
+    """A damaged batch whose header is verified."""
 
     def __init__(self, head: BatchHead, sums: bytes, part1: bytes) -> None:
         self.head = head
         self.sums = sums
-        # Part 1 itself where a checksum over all of it holds; else empty until it is read.
+        # Part 1 if a checksum over all of it matches; otherwise empty until it is read.
         self.records: bytes = part1
         self.part2: bytes = b""
 
 
 def read_header(storage: Storage, salvage: Salvage) -> bytes:
-    """Return the header of a segment, a flipped bit put right; empty if it cannot be believed."""
+    """Return a segment header with a flipped bit corrected; empty if it cannot be verified."""
     header = read_around(storage, salvage.source, 0, SEGMENT_HEADER_SIZE)
     if len(header) < SEGMENT_HEADER_SIZE:
         return b""
@@ -179,7 +179,7 @@ def read_header(storage: Storage, salvage: Salvage) -> bytes:
 
 
 def is_hot(batches: list[bytes]) -> bool:
-    """Tell by the records whether a segment got them fresh; what compaction saves has none such."""
+    """Return whether a segment is hot: it has kinds of records that compaction never copies."""
     for batch in batches:
         head = BatchHead(batch, 0)
         pos: i64 = BATCH_HEADER_SIZE
@@ -191,48 +191,55 @@ def is_hot(batches: list[bytes]) -> bool:
     return False
 
 
-def read_wreck(storage: Storage, segment: Segment, offset: i64, salvage: Salvage) -> Wreck | None:
-    """Return what is left of the batch at `offset`; None if its header cannot be believed."""
-    wreck = _believed(storage, segment, offset, salvage)
-    if wreck is None or wreck.head.magic == SEAL_MAGIC:
-        return wreck
-    head = wreck.head
+def read_damaged(
+    storage: Storage, segment: Segment, offset: i64, salvage: Salvage
+) -> DamagedBatch | None:
+    """Return what is left of the batch at `offset`; None if its header cannot be verified."""
+    damaged = _trusted(storage, segment, offset, salvage)
+    if damaged is None or damaged.head.magic == SEAL_MAGIC:
+        return damaged
+    head = damaged.head
     start = offset + BATCH_HEADER_SIZE
     if head.sums_size > 0:
         records = read_around(storage, segment.name, start, head.records_size)
-        records, bad = _corrected_blocks(records, wreck.sums, start, salvage)
-        wreck.records = _Records(records, wreck.sums, start, bad, salvage).kept()
+        records, bad = _corrected_blocks(records, damaged.sums, start, salvage)
+        damaged.records = _Records(records, damaged.sums, start, bad, salvage).kept()
     salvage.next_id = max(salvage.next_id, head.next_id)
-    salvage.note_ids(wreck.records, head)
-    wreck.part2 = read_around(storage, segment.name, start + head.part1_size, head.part2_size)
-    return wreck
+    salvage.note_ids(damaged.records, head)
+    damaged.part2 = read_around(storage, segment.name, start + head.part1_size, head.part2_size)
+    return damaged
 
 
-def _believed(storage: Storage, segment: Segment, offset: i64, salvage: Salvage) -> Wreck | None:
-    """Return a batch as its header says, if the header's checksum holds but for one bit."""
+def _trusted(
+    storage: Storage, segment: Segment, offset: i64, salvage: Salvage
+) -> DamagedBatch | None:
+    """Return the batch at `offset` if its header is verified, with at most one bit corrected."""
     raw = read_around(storage, segment.name, offset, BATCH_HEADER_SIZE)
     if len(raw) < BATCH_HEADER_SIZE:
         return None
-    wreck = _try_header(storage, segment, offset, raw)
-    if wreck is not None:
-        return wreck
-    wreck = _try_header(storage, segment, offset, raw, is_summed_wrong=True)
+    damaged = _try_header(storage, segment, offset, raw)
+    if damaged is not None:
+        return damaged
+    damaged = _try_header(storage, segment, offset, raw, is_summed_wrong=True)
     trial = bytearray(raw)
     for bit in range(8 * len(raw)):
-        if wreck is not None:
+        if damaged is not None:
             break
         trial[bit >> 3] ^= 1 << (bit & 7)
-        wreck = _try_header(storage, segment, offset, bytes(trial))
+        damaged = _try_header(storage, segment, offset, bytes(trial))
         trial[bit >> 3] ^= 1 << (bit & 7)
-    if wreck is not None:
+    if damaged is not None:
         salvage.corrected.append(int(offset))
-    return wreck
+    return damaged
 
 
 def _try_header(
     storage: Storage, segment: Segment, offset: i64, raw: bytes, *, is_summed_wrong: bool = False
-) -> Wreck | None:
-    """Return the batch of a header if the checksum holds; or would, but for a bit of the sums."""
+) -> DamagedBatch | None:
+    """Return the batch of a header if the checksum matches.
+
+    With `is_summed_wrong`, one flipped bit in the sums, or in a short part 1, is corrected.
+    """
     head = BatchHead(raw, 0)
     if head.magic not in (BATCH_MAGIC, SEAL_MAGIC) or head.segment != segment.number:
         return None
@@ -247,21 +254,21 @@ def _try_header(
     summed = read_around(storage, segment.name, summed_at, summed_size)
     before = crc32(raw[:_CRC_AT])
     if crc32(summed, before) != head.crc:
-        # Sums that were put right are held against the sectors they are of.
+        # Corrected sums are verified later by the sectors they belong to.
         most = SUMS_SIZE_MAX if head.sums_size > 0 else SIZE_MAX
         right = corrected(summed, head.crc, before, most) if is_summed_wrong else None
         if right is None:
             return None
         summed = right
     if head.sums_size > 0:
-        return Wreck(head, summed, b"")
-    return Wreck(head, b"", summed)
+        return DamagedBatch(head, summed, b"")
+    return DamagedBatch(head, b"", summed)
 
 
 def _corrected_blocks(
     records: bytes, sums: bytes, start: i64, salvage: Salvage
 ) -> tuple[bytes, set[int]]:
-    """Return records with single bits put right, and the sectors that are damaged for good."""
+    """Return records with single bits corrected, and the sectors that could not be."""
     bad: set[int] = set()
     size: i64 = len(records)
     data = records + sums
@@ -281,13 +288,13 @@ def _corrected_blocks(
 
 
 def _block_at(start: i64, number: i64) -> i64:
-    """Return where a sector begins in records that begin at `start` in their file."""
+    """Return the position of a sector in records that begin at `start` in their file."""
     return max(0, (start // BLOCK + number) * BLOCK - start)
 
 
 @final
 class _Records:
-    """The records of a batch of which some sectors are damaged."""
+    """The records of a batch with damaged sectors."""
 
     def __init__(
         self, records: bytes, sums: bytes, start: i64, bad: set[int], salvage: Salvage
@@ -300,7 +307,7 @@ class _Records:
         self._out = BytesWriter()
 
     def kept(self) -> bytes:
-        """Return the records that are whole, and what is known of the others."""
+        """Return the records that are whole, and what can be recovered of the others."""
         records = self._records
         if not self._bad:
             return records
@@ -325,7 +332,7 @@ class _Records:
         return (self._start + pos) // BLOCK - self._start // BLOCK
 
     def _whole_from(self, pos: i64, size: i64) -> i64:
-        """Return how many bytes from `pos` on, at most `size`, lie before a damaged sector."""
+        """Return how many bytes from `pos` on, at most `size`, come before a damaged sector."""
         number = self._number_of(pos)
         last = self._number_of(pos + size - 1)
         while number <= last:
@@ -335,7 +342,7 @@ class _Records:
         return size
 
     def _next_record(self, pos: i64) -> i64:
-        """Return where the first record behind `pos` begins whose place is known."""
+        """Return where the next record after `pos` begins, as far as the sums show."""
         number = self._number_of(pos)
         count: i64 = len(self._sums) // SUM_SIZE
         while number < count:
@@ -347,7 +354,7 @@ class _Records:
         return len(self._records)
 
     def _lose(self, pos: i64, length: i64, whole: i64) -> None:
-        """Note the loss of a record of which only the first `whole` bytes are known."""
+        """Count a record as lost; only its first `whole` bytes are readable."""
         records = self._records
         salvage = self._salvage
         salvage.lost_bytes += length
@@ -371,5 +378,5 @@ class _Records:
             salvage.back_max += 1
         elif kind == KIND_MOVED:
             salvage.older_max += 1
-        # Records are numbered through: one that says nothing takes the place of this.
-        self._out.write(NOTHING)
+        # Records are numbered without gaps, so an empty record takes its place.
+        self._out.write(EMPTY_NOTE)

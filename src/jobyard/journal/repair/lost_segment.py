@@ -1,8 +1,8 @@
-"""How much a lost segment held, as far as what lies around it tells.
+"""Computes how much a lost segment held at most, from the batches around it.
 
-Batches and records are numbered through, and batch headers say which ids have been given. So what
-is missing between two batches that are there has an upper bound, though nothing of it can be read.
-Segments that compaction let go of leave the same traces, so it is no more than a bound.
+Batches and records are numbered without gaps, and batch headers say which ids have been issued. So
+what is missing between two existing batches has an upper bound, though none of it can be read. It
+is only a bound, because segments that compaction removed leave the same gaps.
 """
 
 from typing import Final, final
@@ -20,32 +20,31 @@ from jobyard.journal.format.segment import (
     segment_number,
 )
 from jobyard.journal.recovery.reader import Reader
-from jobyard.journal.repair.damaged_batch import NOTHING
+from jobyard.journal.repair.damaged_batch import EMPTY_NOTE
 from jobyard.journal.storage import Storage, read_around
 
 _UNKNOWN: Final = -1
 
 
 @final
-class Hole:
-    """What is not there of a segment."""
+class LostRange:
+    """The part of a segment that is lost."""
 
     def __init__(self, first_batch: i64, last_batch: i64) -> None:
         self.first_batch: i64 = first_batch
         self.last_batch: i64 = last_batch
-        # Whether it got fresh records for sure, not copies that compaction made.
+        # Whether it certainly held fresh records, not copies that compaction made.
         self.is_hot: bool = False
-        # The most records that were in it; -1 if that is not known.
+        # The most records that were in it; -1 if that is unknown.
         self.records_max: i64 = _UNKNOWN
-        # Ids that were given meanwhile, from the first up to and without the last, and are in no
-        # put that is there. Not known if the last is 0.
+        # The ids issued meanwhile, without `last_id` itself. Unknown if `last_id` is 0.
         self.first_id: i64 = 1
         self.last_id: i64 = 0
 
 
 @final
 class _Batch:
-    """What is to be known of a batch that is there."""
+    """The header fields of an existing batch, and how many records it has."""
 
     def __init__(self, segment: i64, side: i64, number: i64, next_id: i64) -> None:
         self.segment: i64 = segment
@@ -57,12 +56,12 @@ class _Batch:
 
 
 @final
-class Around:
+class NeighbouringBatches:
     """All batches of a journal after a repair, by their numbers."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        # As their headers tell.
+        # With fields from their headers.
         self._segments: list[Segment] = []
         self._batches: list[_Batch] = []
         for name in sorted(storage.names()):
@@ -70,7 +69,7 @@ class Around:
             if number > 0:
                 header = read_around(storage, name, 0, SEGMENT_HEADER_SIZE)
                 segment = Segment(number, header[20] & 1, storage.size(name))
-                # As of its begin.
+                # The last batch when it was begun.
                 segment.last_batch = read_i64_le(header, 32)
                 segment.prior = read_i64_le(header, 48)
                 self._segments.append(segment)
@@ -85,8 +84,8 @@ class Around:
                 return
             pos: i64 = reader.at + BATCH_HEADER_SIZE
             end: i64 = pos + head.records_size
-            if reader.data[pos:end] == NOTHING:
-                # In the place of one that is lost.
+            if reader.data[pos:end] == EMPTY_NOTE:
+                # Takes the place of a lost one.
                 continue
             batch = _Batch(segment.number, segment.temperature, head.number, head.next_id)
             batch.first_record = head.first_record
@@ -95,10 +94,10 @@ class Around:
                 pos += i64(read_i32_le(reader.data, pos + 4))
             self._batches.append(batch)
 
-    def hole(self, name: str, newest: i64, *, is_missing: bool) -> Hole | None:
-        """Return what is missing of a segment, or None if nothing tells that something is.
+    def lost_range(self, name: str, newest: i64, *, is_missing: bool) -> LostRange | None:
+        """Return what is missing of a segment, or None if nothing shows that something is.
 
-        `newest` is the newest batch that is known to have been on disk.
+        `newest` is the newest batch known to have been on disk.
         """
         number: i64 = segment_number(name)
         sides = self._sides(number, is_missing=is_missing)
@@ -110,13 +109,13 @@ class Around:
         for other in afters[1:]:
             if after is not None and (other is None or other.number > after.number):
                 after = other
-        hole = self._between(before, after, newest)
-        if hole is not None:
-            hole.is_hot = sides == [0]
-        return hole
+        lost_range = self._between(before, after, newest)
+        if lost_range is not None:
+            lost_range.is_hot = sides == [0]
+        return lost_range
 
     def _sides(self, number: i64, *, is_missing: bool) -> list[int]:
-        """Return of which temperatures a segment may be: hot has fresh records, cold copies."""
+        """Return the possible temperatures of a segment: 0 hot (fresh records), 1 cold (copies)."""
         if not is_missing:
             return [int(one.temperature) for one in self._segments if one.number == number]
         for segment in self._segments:
@@ -137,9 +136,9 @@ class Around:
         return found
 
     def _last_before(self, number: i64) -> _Batch | None:
-        """Return the last batch there was before a segment was begun, of those that are there.
+        """Return the last existing batch from before a segment was begun.
 
-        It was begun after the one before it, whose header tells how far all was then.
+        It was begun after the segment before it, whose header names the last batch at that time.
         """
         begun: i64 = 0
         for segment in self._segments:
@@ -152,7 +151,7 @@ class Around:
         return found
 
     def _first_behind(self, number: i64, side: i64) -> _Batch | None:
-        """Return the first batch of one temperature behind a segment."""
+        """Return the first batch of one temperature in later segments."""
         for batch in self._batches:
             if batch.side == side and batch.segment > number:
                 return batch
@@ -165,7 +164,9 @@ class Around:
                 return batch
         return None
 
-    def _between(self, before: _Batch | None, after: _Batch | None, newest: i64) -> Hole | None:
+    def _between(
+        self, before: _Batch | None, after: _Batch | None, newest: i64
+    ) -> LostRange | None:
         start: i64 = 0 if before is None else before.number
         end: i64 = newest + 1 if after is None else after.number
         inner = [batch for batch in self._batches if start < batch.number < end]
@@ -178,8 +179,8 @@ class Around:
             last -= 1
         if last < first:
             return None
-        hole = Hole(first, last)
-        # Where none of its own temperature follows, one of the other tells as much.
+        lost_range = LostRange(first, last)
+        # If no batch of its own temperature follows, one of the other serves as well.
         behind = self._first_after(last)
         if behind is not None:
             begun: i64 = 0 if before is None else before.first_record + before.count
@@ -188,17 +189,17 @@ class Around:
                 for batch in inner:
                     if batch.number < last:
                         count -= batch.count
-                hole.records_max = max(0, count)
-            hole.last_id = behind.next_id
+                lost_range.records_max = max(0, count)
+            lost_range.last_id = behind.next_id
             if before is not None:
-                hole.first_id = before.next_id
+                lost_range.first_id = before.next_id
                 if before.next_id % ID_BLOCK == 0:
-                    # Reserved ahead: up to two blocks of them were not given yet.
-                    hole.first_id = max(1, before.next_id - 2 * ID_BLOCK)
-        return hole
+                    # Reserved ahead: up to two blocks of ids were not issued yet.
+                    lost_range.first_id = max(1, before.next_id - 2 * ID_BLOCK)
+        return lost_range
 
-    def put_ids(self, hole: Hole) -> set[int]:
-        """Return the ids of a hole whose puts are there."""
+    def put_ids(self, lost_range: LostRange) -> set[int]:
+        """Return the ids of a lost range whose puts exist."""
         found: set[int] = set()
         for segment in self._segments:
             reader = Reader(self._storage, segment)
@@ -212,7 +213,7 @@ class Around:
                 while pos < end:
                     if data[pos] == KIND_PUT:
                         number = read_i64_le(data, pos + 8)
-                        if hole.first_id <= number < hole.last_id:
+                        if lost_range.first_id <= number < lost_range.last_id:
                             found.add(int(number))
                     pos += i64(read_i32_le(data, pos + 4))
         return found

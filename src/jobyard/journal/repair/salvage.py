@@ -1,11 +1,11 @@
-"""Puts what can be read of a damaged segment in its place; the damaged file is kept beside it.
+"""Replaces a damaged segment by its readable part; the damaged file is kept under another name.
 
 The replacement is written under a name of its own and synced. Only then is the damaged file renamed
-aside and the replacement in, so a repair can be interrupted anywhere: run again, it begins from the
-same bytes. Between the two renames the segment is missing; its damaged file then lies beside, and
-is read instead. Before the first of them a file is made that says that a repair is on its way; it
-goes when the repair has dealt with what is lost, and no server starts before. What is read of a
-damaged batch is `journal/repair/damaged_batch.py`'s part.
+and the replacement takes its name, so a repair can be interrupted anywhere: run again, it starts
+from the same bytes. Between the two renames the segment is missing; the renamed damaged file is
+then read instead. Before the first rename, a file is created that marks a repair in progress; it is
+removed when the repair has dealt with what is lost, and no server starts until then. Damaged
+batches are read by `journal/repair/damaged_batch.py`.
 """
 
 from typing import Final
@@ -26,20 +26,26 @@ from jobyard.journal.format.segment import (
     segment_number,
 )
 from jobyard.journal.recovery.reader import Reader
-from jobyard.journal.repair.damaged_batch import NOTHING, Salvage, is_hot, read_header, read_wreck
+from jobyard.journal.repair.damaged_batch import (
+    EMPTY_NOTE,
+    Salvage,
+    is_hot,
+    read_damaged,
+    read_header,
+)
 from jobyard.journal.storage import Storage, read_around
 
 DAMAGED_TAIL: Final = ".damaged"
 REPAIRED_TAIL: Final = ".repaired"
-# There from the first replacement until the end of a repair.
+# Exists from the first replacement until the end of a repair.
 UNFINISHED: Final = "repair.unfinished"
-_UNFINISHED_TEXT: Final = b"`jobyard repair` has begun here and has not ended: run it again.\n"
-# Of a file that is damaged again after it was repaired.
+_UNFINISHED_TEXT: Final = b"`jobyard repair` started here and did not finish: run it again.\n"
+# Marks a file that was damaged again after a repair.
 _AGAIN: Final = "-again"
 
 
 def clear_unfinished(storage: Storage) -> None:
-    """Remove replacements that an interrupted repair did not come to use."""
+    """Remove replacements that an interrupted repair did not put in place."""
     for name in storage.names():
         stem = name.removesuffix(REPAIRED_TAIL)
         if stem != name and segment_number(stem) > 0:
@@ -47,12 +53,12 @@ def clear_unfinished(storage: Storage) -> None:
 
 
 def is_unfinished(storage: Storage) -> bool:
-    """Tell whether a repair has replaced files and not yet dealt with what that lost."""
+    """Return whether a repair has replaced files and not yet dealt with what is lost."""
     return UNFINISHED in storage.names()
 
 
 def finish_repair(storage: Storage) -> None:
-    """Let a server start again."""
+    """Remove the mark of an unfinished repair, so that a server can start again."""
     if is_unfinished(storage):
         storage.unlink(UNFINISHED)
         storage.sync_directory()
@@ -61,10 +67,10 @@ def finish_repair(storage: Storage) -> None:
 def repair_segment(
     storage: Storage, name: str, newest: i64 = 0, *, loses_records: bool = True
 ) -> Salvage:
-    """Replace a segment by what can be read of it; an empty one if nothing can.
+    """Replace a segment by its readable part, or by an empty segment if nothing can be read.
 
-    `newest` is a batch that others know to be on disk and that is in no segment: one that says
-    nothing takes its place. Where no records can be lost, the repair is not marked as unfinished.
+    `newest` is a batch that was on disk, as others say, and is now in no segment: an empty batch
+    takes its place. If no records can be lost, the repair is not marked as unfinished.
     """
     salvage = Salvage(name)
     names = storage.names()
@@ -75,12 +81,12 @@ def repair_segment(
     storage.create(fresh, len(data))
     storage.write(fresh, 0, data)
     storage.sync(fresh)
-    # Where bits were put right and nothing else is wrong, there is nothing to bring back.
+    # If corrected bits were the only damage, nothing is lost.
     is_put_right = salvage.corrected and salvage.lost_bytes == 0 and newest == 0
     if loses_records and not is_put_right and UNFINISHED not in names:
         storage.create(UNFINISHED, len(_UNFINISHED_TEXT))
         storage.write(UNFINISHED, 0, _UNFINISHED_TEXT)
-    # Its name must be safe before the damaged file loses its own.
+    # The replacement must be durable before the damaged file is renamed.
     storage.sync_directory()
     if salvage.source == name:
         salvage.kept = next_aside(names, name)
@@ -91,7 +97,7 @@ def repair_segment(
 
 
 def _last_aside(names: list[str], name: str) -> str:
-    """Return the newest damaged file of a segment, or nothing."""
+    """Return the name of the newest damaged file of a segment, or an empty string."""
     last = ""
     aside = name + DAMAGED_TAIL
     while aside in names:
@@ -101,7 +107,7 @@ def _last_aside(names: list[str], name: str) -> str:
 
 
 def next_aside(names: list[str], name: str) -> str:
-    """Return a free name for a file that is kept aside."""
+    """Return a free name for a damaged file."""
     aside = name + DAMAGED_TAIL
     while aside in names:
         aside += _AGAIN
@@ -109,19 +115,19 @@ def next_aside(names: list[str], name: str) -> str:
 
 
 class _Replacement:
-    """The bytes of a segment in the making, from those of a damaged one."""
+    """Builds the bytes of a new segment from those of a damaged one."""
 
     def __init__(self, storage: Storage, salvage: Salvage) -> None:
         self._storage = storage
         self._salvage = salvage
         number = segment_number(salvage.name)
-        # Where batches are read, and where they go.
+        # The segment that is read, and the one that is built.
         self._old = Segment(number, 0, 0)
         self._new = Segment(number, 0, 0)
         self._batches: list[bytes] = []
 
     def encode(self, newest: i64) -> bytes:
-        """Return the whole of the new segment."""
+        """Return the bytes of the new segment."""
         salvage = self._salvage
         new = self._new
         if salvage.source:
@@ -134,9 +140,9 @@ class _Replacement:
             if not header:
                 new.temperature = 0 if is_hot(self._batches) else 1
         if newest > new.last_batch:
-            # How many ids it gave is not known, but they fit into one batch.
+            # How many ids it issued is unknown, but they fit into one block.
             salvage.next_id += ID_BLOCK
-            self._append(newest, HeadFields(1, 0, salvage.next_id), NOTHING, b"")
+            self._append(newest, HeadFields(1, 0, salvage.next_id), EMPTY_NOTE, b"")
         batches = b"".join(self._batches)
         salvage.batches_count = len(self._batches)
         next_id = salvage.next_id
@@ -144,7 +150,7 @@ class _Replacement:
         return encode_segment_header(new, 1, next_id, 0, 0) + batches + seal
 
     def _read(self) -> None:
-        """Read batch after batch; behind one that cannot be read, look for the next."""
+        """Read batch after batch; after one that cannot be read, search for the next."""
         old = self._old
         salvage = self._salvage
         salvage.is_cut = True
@@ -169,15 +175,15 @@ class _Replacement:
             self._add(head, records, batch[part2_at:])
 
     def _read_damaged(self, reader: Reader, offset: i64) -> BatchHead | None:
-        """Take what is left of what begins at `offset` and step over it; None at the end."""
+        """Recover what is left of the batch at `offset` and skip it; return None at the end."""
         salvage = self._salvage
         old = self._old
-        wreck = read_wreck(self._storage, old, offset, salvage)
-        if wreck is not None:
-            reader.offset = offset + wreck.head.total_size()
-            if wreck.head.magic != SEAL_MAGIC:
-                self._add(wreck.head, wreck.records, wreck.part2)
-                return wreck.head
+        damaged = read_damaged(self._storage, old, offset, salvage)
+        if damaged is not None:
+            reader.offset = offset + damaged.head.total_size()
+            if damaged.head.magic != SEAL_MAGIC:
+                self._add(damaged.head, damaged.records, damaged.part2)
+                return damaged.head
             salvage.is_cut = False
             return None
         found = reader.find_batch(offset + 1)
@@ -192,18 +198,18 @@ class _Replacement:
         return head
 
     def _stand_in(self, number: i64, head: BatchHead) -> None:
-        """Put a batch that says nothing in the place of one that others know to be there."""
+        """Append an empty batch in place of a lost one that others refer to."""
         fields = HeadFields(head.epoch, head.wall_offset_ms, head.next_id)
         fields.first_record = max(0, head.first_record - 1)
-        self._append(number, fields, NOTHING, b"")
+        self._append(number, fields, EMPTY_NOTE, b"")
 
     def _add(self, head: BatchHead, records: bytes, part2: bytes) -> None:
-        """Encode a batch anew: where it lies now its sums may be others."""
+        """Encode a batch again: at its new offset it may have other sums."""
         fields = HeadFields(head.epoch, head.wall_offset_ms, head.next_id)
         fields.durable = head.durable
         fields.first_record = head.first_record
         fields.other = head.other
-        self._append(head.number, fields, records or NOTHING, part2)
+        self._append(head.number, fields, records or EMPTY_NOTE, part2)
 
     def _append(self, number: i64, fields: HeadFields, records: bytes, part2: bytes) -> None:
         new = self._new

@@ -1,1 +1,1 @@
-"""How many bytes of a segment live, and what compaction copies out of it."""
+"""How many bytes of a segment are live, and what compaction copies out of it."""

@@ -1,8 +1,8 @@
-"""What compaction takes out of a segment before it goes, and how that is written again.
+"""What compaction copies out of a segment before it is removed, and how that is written again.
 
-Bases of living jobs are written whole, as MOVED; other news of living jobs as one STATE; kill
-records whose base still exists again as GONE; names of living queues again as QUEUE. Records of
-logs are written together, several writes as one LOG, unless a key names a write.
+Bases of live jobs are written whole, as MOVED; other changes of live jobs as one STATE; kill
+records whose base still exists as GONE; names of existing queues as QUEUE. Records of logs are
+written together, several writes as one LOG, unless a key names a write.
 """
 
 from typing import final
@@ -23,8 +23,8 @@ from jobyard.journal.format.log_record import (
 from jobyard.journal.format.record import (
     MOVED_SIZE,
     QUEUE_SIZE,
-    REMOVED,
     STATE_SIZE,
+    Cause,
     write_entry,
     write_gone,
     write_moved,
@@ -33,7 +33,7 @@ from jobyard.journal.format.record import (
 )
 from jobyard.journal.history.window import PastName
 from jobyard.journal.space.live_bytes import entry_bytes, queue_bytes
-from jobyard.model.details import size_of
+from jobyard.model.details_codec import size_of
 from jobyard.model.entry import Entry
 from jobyard.model.job import Job
 from jobyard.model.limits import INLINE_BODY_MAX
@@ -43,8 +43,8 @@ from jobyard.model.topic.log_rows import LogRows
 
 
 @final
-class Saved:
-    """The contents of one cold batch in the making."""
+class Survivors:
+    """The contents of one cold batch that is being built."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
@@ -52,70 +52,70 @@ class Saved:
         self.states: list[Job] = []
         self._kill_ids: list[i64] = []
         self.kill_bases: list[i64] = []
-        # In the order they came; a batch may hold thousands that are asked for again.
+        # In order of arrival, as dicts: a batch may look up thousands of them again.
         self.queues: dict[Queue, None] = {}
-        # Of queues that are gone.
+        # Names of removed queues.
         self.names: dict[PastName, None] = {}
         self.entries: dict[Entry, None] = {}
         self.heads: dict[LogTopic, None] = {}
         self.erased: list[Erased] = []
-        # Records of logs, whose they are, and the keys that go with them.
+        # Records of logs, their logs, and their write keys.
         self.rows: list[LogRows] = []
         self.rows_logs: list[LogTopic] = []
         self.rows_keys: list[WriteKey | None] = []
         self._unkeyed: dict[int, LogRows] = {}
-        # Jobs with results, and where in part 1 the records end that hold these.
+        # Jobs with results, and where the records with the results end in part 1.
         self.results: list[Job] = []
         self.result_ends: list[i64] = []
         self.part2: list[bytes] = []
         self.part2_size: i64 = 0
-        # A guess of the batch's size, to keep slices of work short.
+        # An estimate of the batch's size, to keep slices of work short.
         self.size: i64 = 0
 
     def add_job(self, job: Job, body: bytes) -> None:
-        """Save a job whose base goes."""
+        """Copy a job whose base is removed."""
         self.jobs.append(job)
         self._bodies.append(body)
-        self.size += MOVED_SIZE + len(body) + _extra_size(job)
+        self.size += MOVED_SIZE + len(body) + _details_size(job)
 
     def add_state(self, job: Job) -> None:
-        """Save the newest news of a job whose base stays."""
+        """Copy the changes of a job whose base stays."""
         self.states.append(job)
-        self.size += STATE_SIZE + _extra_size(job)
+        self.size += STATE_SIZE + _details_size(job)
 
     def add_kill(self, job_id: i64, base: i64) -> None:
-        """Save the death of a job whose base stays."""
+        """Copy the kill record of a job whose base stays."""
         self._kill_ids.append(job_id)
         self.kill_bases.append(base)
         self.size += STATE_SIZE
 
     def add_queue(self, queue: Queue) -> None:
-        """Save the name of a queue."""
+        """Copy the name of a queue."""
         self.queues[queue] = None
         self.size += queue_bytes(queue)
 
     def add_name(self, name: PastName) -> None:
-        """Save the name of a queue that is gone."""
+        """Copy the name of a removed queue."""
         self.names[name] = None
         self.size += QUEUE_SIZE + len(name.name)
 
     def add_entry(self, entry: Entry) -> None:
-        """Save the value of an entry."""
+        """Copy the value of an entry."""
         self.entries[entry] = None
         self.size += entry_bytes(entry)
 
     def add_head(self, log: LogTopic) -> None:
-        """Save the head of a log."""
+        """Copy the head of a log."""
         self.heads[log] = None
         self.size += head_bytes(log)
 
     def add_erased(self, erased: Erased) -> None:
-        """Save which records were deleted of a segment that stays."""
+        """Copy which records were deleted in a segment that stays."""
         self.erased.append(erased)
         self.size += erased.length()
 
     def add_rows(self, log: LogTopic, rows: LogRows, key: WriteKey | None) -> None:
-        """Save records of a log; those that come with a key even if there are none."""
+        """Copy records of a log; a key is copied even if no records are left of its write."""
         self._unkeyed.pop(log.number, None)
         self.rows.append(rows)
         self.rows_logs.append(log)
@@ -125,7 +125,7 @@ class Saved:
         self.size += LOG_SIZE
 
     def rows_of(self, log: LogTopic, seq: i64, ts: i64, at_ms: i64) -> LogRows:
-        """Return the rows a record of a log can be saved with; it must be added to them."""
+        """Return rows that a record of a log can be copied with; the caller must add it."""
         rows = self._unkeyed.get(log.number)
         if rows is None or rows.seqs[-1] >= seq or not may_share(rows, seq, ts, at_ms):
             rows = LogRows(seq, ts, at_ms)
@@ -133,7 +133,7 @@ class Saved:
         return rows
 
     def count_row(self, size: i64) -> None:
-        """Count a record that was added to some rows."""
+        """Count a record that was added to rows."""
         self.size += ROW_SIZE + size
 
     def count(self) -> i64:
@@ -145,13 +145,13 @@ class Saved:
     def encode(self, part1: BytesWriter) -> list[i64]:
         """Write all records; return where each job's body begins in its part of the batch.
 
-        The texts of logs are placed from the beginning of part 1.
+        The offsets of log texts are set relative to the start of part 1.
         """
         self._encode_names(part1)
         for entry in self.entries:
             write_entry(part1, entry)
         for i in range(len(self._kill_ids)):
-            write_gone(part1, REMOVED, self._kill_ids[i], 0, self.kill_bases[i], 0)
+            write_gone(part1, Cause.REMOVED, self._kill_ids[i], 0, self.kill_bases[i], 0)
         for job in self.states:
             write_state(part1, job)
             self._note_result(job, len(part1))
@@ -180,8 +180,8 @@ class Saved:
         return offsets
 
     def _note_result(self, job: Job, end: i64) -> None:
-        extra = job.extra
-        if extra is not None and extra.outcome is not None and extra.outcome.result_size > 0:
+        details = job.details
+        if details is not None and details.outcome is not None and details.outcome.result_size > 0:
             self.results.append(job)
             self.result_ends.append(end)
 
@@ -192,6 +192,6 @@ class Saved:
             write_queue(part1, name.number, name.next_seq, name.name.encode())
 
 
-def _extra_size(job: Job) -> i64:
-    extra = job.extra
-    return 0 if extra is None else size_of(extra)
+def _details_size(job: Job) -> i64:
+    details = job.details
+    return 0 if details is None else size_of(details)

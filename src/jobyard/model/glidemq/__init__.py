@@ -1,1 +1,1 @@
-"""What only glide-mq clients know: stored values, subscriptions, and fields of jobs."""
+"""State that only glide-mq clients use: stored values, subscriptions, and extra job fields."""

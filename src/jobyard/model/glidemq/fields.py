@@ -1,8 +1,8 @@
-"""What a job of glide-mq has beyond any other: its options, its lane, whose child it is.
+"""What only a glide-mq job has: its options, its ordering key, its parents.
 
-A plain job of that family has none of this. The part is remembered as one field of the job's
-`Extra`, and every field a client set by itself as one more, so that setting one costs its own size.
-Labels are what a client wrote; nothing here says what is done with them.
+A plain job of that family has none of this. The part is stored as one field of the job's
+`JobDetails`, and every field that a client set itself as one more, so that setting one costs only
+its own size. Labels are kept as the client sent them; nothing here interprets them.
 """
 
 from __future__ import annotations
@@ -13,41 +13,46 @@ from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, w
 from mypy_extensions import i32, i64
 
 if TYPE_CHECKING:
-    from jobyard.model.throttle.ordering_group import Lane
+    from jobyard.model.throttle.ordering_group import OrderingGroup
 
-# Flags of a part.
-REVOKED: Final = 1
-# It waits for a signal.
-SUSPENDED: Final = 2
-# It waits for children that are still to come.
-EXPECTANT: Final = 4
 
-# What a job costs of whom nothing was said, in thousandths of a token.
+@final
+class GlideFlag:
+    """Flags of a glide-mq job."""
+
+    REVOKED: Final = 1
+    # It waits for a signal.
+    SUSPENDED: Final = 2
+    # It waits for children that are still to come.
+    EXPECTANT: Final = 4
+
+
+# The cost of a job without a given cost, in thousandths of a token.
 COST_DEFAULT: Final = 1000
 
-# Limits beyond this are none; products with a second of milliseconds stay within 64 bits.
-LIMIT_MAX: Final = 1 << 52
+# Greater limits are cut to this; products with a second of milliseconds stay within 64 bits.
+ORDERING_LIMIT_MAX: Final = 1 << 52
 
 _NUMBERS: Final = 9
 _TEXTS: Final = 7
 
 
 @final
-class LaneLimits:
-    """How many jobs of a lane may run at once and how fast they may start; 0 for no limit."""
+class OrderingLimits:
+    """How many jobs of an ordering group may run at once, and how fast; 0 for no limit."""
 
     def __init__(
         self, concurrency: i64, rate_most: i64, rate_ms: i64, capacity: i64, refill: i64
     ) -> None:
-        self.concurrency: i64 = min(max(concurrency, 0), LIMIT_MAX)
-        self.rate_most: i64 = min(max(rate_most, 0), LIMIT_MAX)
-        self.rate_ms: i64 = min(max(rate_ms, 0), LIMIT_MAX)
-        # Of the bucket, in thousandths of a token; what flows into it in a second.
-        self.capacity: i64 = min(max(capacity, 0), LIMIT_MAX)
-        self.refill: i64 = min(max(refill, 0), LIMIT_MAX)
+        self.concurrency: i64 = min(max(concurrency, 0), ORDERING_LIMIT_MAX)
+        self.rate_most: i64 = min(max(rate_most, 0), ORDERING_LIMIT_MAX)
+        self.rate_ms: i64 = min(max(rate_ms, 0), ORDERING_LIMIT_MAX)
+        # Of the token bucket, in thousandths of a token, and its refill per second.
+        self.capacity: i64 = min(max(capacity, 0), ORDERING_LIMIT_MAX)
+        self.refill: i64 = min(max(refill, 0), ORDERING_LIMIT_MAX)
 
-    def equals(self, other: LaneLimits) -> bool:
-        """Tell whether two say the same."""
+    def equals(self, other: OrderingLimits) -> bool:
+        """Return whether two are the same."""
         return (
             self.concurrency == other.concurrency
             and self.rate_most == other.rate_most
@@ -57,46 +62,46 @@ class LaneLimits:
         )
 
     def is_sequential(self) -> bool:
-        """Tell whether jobs run one by one, in the order they were put, and nothing else counts."""
+        """Return whether jobs run one by one in put order, with no other limit."""
         return self.concurrency <= 1 and self.rate_most == 0 and self.capacity == 0
 
 
-NO_LIMITS: Final = LaneLimits(0, 0, 0, 0, 0)
+NO_LIMITS: Final = OrderingLimits(0, 0, 0, 0, 0)
 
 
 @final
 class GlidePart:
-    """The rare parts of one job of glide-mq."""
+    """The rare fields of one glide-mq job."""
 
     def __init__(self) -> None:
-        # The options as given, where they are of this job alone; else its policy has them.
+        # The options as given, if only this job has them; otherwise its policy has them.
         self.opts: bytes = b""
-        self.lane_key: str = ""
-        self.limits: LaneLimits = NO_LIMITS
-        # Its number among the jobs of its lane.
+        self.ordering_key: str = ""
+        self.limits: OrderingLimits = NO_LIMITS
+        # Its number among the jobs of its ordering group.
         self.order: i64 = 0
-        # As given: 0 where nothing was said.
+        # As given; 0 for not given.
         self.cost: i64 = 0
         self.flags: i64 = 0
-        # When a job that waits for a signal gives up; 0 for never.
+        # When a job that waits for a signal stops waiting; 0 for never.
         self.until_ms: i64 = 0
         self.parent_id: str = ""
         self.parent_queue: str = ""
         self.parent_ids: str = ""
         self.parent_queues: str = ""
         self.scheduler: str = ""
-        # Fields a client set by itself; None until the first.
+        # Fields that a client set directly; None until the first.
         self.overlay: dict[bytes, bytes] | None = None
-        # Not remembered: its lane, and whether it stands on its shelf or behind others there.
-        self.lane: Lane | None = None
+        # Not stored: its ordering group, and whether it is in its ready list or waits in the group.
+        self.ordering: OrderingGroup | None = None
         self.is_standing: bool = False
 
     def due_cost(self) -> i64:
-        """Return what the job takes out of a bucket."""
+        """Return the number of thousandths of a token that the job costs."""
         return self.cost if self.cost > 0 else COST_DEFAULT
 
     def encode(self) -> bytes:
-        """Return all but the overlay."""
+        """Return all fields except the overlay."""
         out = BytesWriter()
         limits = self.limits
         for number in (
@@ -113,7 +118,7 @@ class GlidePart:
             write_i64_le(out, i64(number))
         texts = (
             self.opts,
-            self.lane_key.encode(),
+            self.ordering_key.encode(),
             self.parent_id.encode(),
             self.parent_queue.encode(),
             self.parent_ids.encode(),
@@ -127,20 +132,20 @@ class GlidePart:
         return out.getvalue()
 
     def copy(self) -> GlidePart:
-        """Return another of the same, without its overlay."""
+        """Return a copy without the overlay."""
         part = GlidePart()
         part.fill(self.encode(), 0, 0)
         return part
 
     def fill(self, data: bytes, at: i64, offset_ms: i64) -> None:
-        """Take on what `encode` wrote down at `at`; times in it are moved by `offset_ms`."""
+        """Decode what `encode` wrote at `at`; times in it are moved by `offset_ms`."""
         self.order = read_i64_le(data, at)
         self.cost = read_i64_le(data, at + 8)
         self.flags = read_i64_le(data, at + 16)
         self.until_ms = read_i64_le(data, at + 24)
         if self.until_ms != 0:
             self.until_ms += offset_ms
-        limits = LaneLimits(
+        limits = OrderingLimits(
             read_i64_le(data, at + 32),
             read_i64_le(data, at + 40),
             read_i64_le(data, at + 48),
@@ -157,7 +162,7 @@ class GlidePart:
             texts.append(data[start:end])
             start = end
         self.opts = texts[0]
-        self.lane_key = texts[1].decode()
+        self.ordering_key = texts[1].decode()
         self.parent_id = texts[2].decode()
         self.parent_queue = texts[3].decode()
         self.parent_ids = texts[4].decode()
@@ -165,7 +170,7 @@ class GlidePart:
         self.scheduler = texts[6].decode()
 
     def set_field(self, name: bytes, value: bytes | None) -> None:
-        """Set a field of the overlay, or take it out."""
+        """Set a field of the overlay, or remove it."""
         overlay = self.overlay
         if overlay is None:
             if value is None:

@@ -1,8 +1,8 @@
-"""Keys that are kept as they were set: strings, hashes, lists, sets, sorted sets, streams.
+"""Keys that are stored as set by clients: strings, hashes, lists, sets, sorted sets, streams.
 
-Knows neither the journal nor which keys there may be. A key exists while it holds something; a
-stream also once all its entries are gone, because its ids must go on rising. What a value weighs is
-counted, for the memory it takes is counted against the same budget as bodies.
+Knows neither the journal nor which keys are allowed. A key exists while it holds something; a
+stream also after all its entries are gone, because its ids must keep rising. The size of a value is
+counted, because its memory counts against the same budget as bodies.
 """
 
 from bisect import bisect_left
@@ -10,25 +10,32 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.model.index.append_list import Line
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.index.item import Item
 from jobyard.model.index.sharded_dict import ShardedDict
 from jobyard.model.limits import NEVER_MS
 
-NO_KIND: Final = 0
-STRING: Final = 1
-HASH: Final = 2
-LIST: Final = 3
-SET: Final = 4
-ZSET: Final = 5
-STREAM: Final = 6
+
+@final
+class ValueKind:
+    """The kind of a stored value."""
+
+    NONE: Final = 0
+    STRING: Final = 1
+    HASH: Final = 2
+    LIST: Final = 3
+    SET: Final = 4
+    ZSET: Final = 5
+    STREAM: Final = 6
+
+
 KIND_NAMES: Final = ("none", "string", "hash", "list", "set", "zset", "stream")
 
-# What an element takes beside its bytes, and a key beside its elements; about right.
+# Approximate overhead of an element besides its bytes, and of a key besides its elements.
 ELEMENT_WEIGHT: Final = 120
 KEY_WEIGHT: Final = 400
 
-# Numbers at the end of a name that are as long as this, and those behind zeros, are only text.
+# A longer number at the end of a name, or one with a leading zero, is treated as text.
 _DIGITS_MAX: Final = 18
 _ZERO: Final = 48
 
@@ -39,14 +46,14 @@ LAST_ID: Final[StreamId] = ((1 << 64) - 1, (1 << 64) - 1)
 
 @final
 class StreamEntry:
-    """One entry of a stream: its id, and its fields with their values in turn."""
+    """One entry of a stream: its id, and its alternating field names and values."""
 
     def __init__(self, entry_id: StreamId, fields: list[bytes]) -> None:
         self.id: StreamId = entry_id
         self.fields = fields
 
     def size(self) -> i64:
-        """Return how many bytes the fields have."""
+        """Return the total size of the fields in bytes."""
         size: i64 = 0
         for part in self.fields:
             size += len(part)
@@ -55,32 +62,32 @@ class StreamEntry:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class StreamReader:
-    """Somebody who waits for entries of streams."""
+    """A client that waits for entries of streams."""
 
     def stream_grew(self) -> None:
-        """Look again: a stream has a new entry."""
+        """Read again: a stream has a new entry."""
         raise NotImplementedError
 
 
 @final
-class SideKey(Item):
-    """A key and its value; `Item.key` is its place in the order keys were made."""
+class StoredValue(Item):
+    """A key and its value; `Item.key` is its place in creation order."""
 
     def __init__(self, number: i64, name: bytes, kind: i64) -> None:
         super().__init__(number, NEVER_MS, number)
         self.name: bytes = name
         self.kind: i64 = kind
         self.expires_ms: i64 = NEVER_MS
-        # Whether what it holds is in the journal.
+        # Whether its content is in the journal.
         self.is_noted: bool = False
-        # Rings when its time is over; None if it stays.
+        # Fires when the key expires; None if it does not.
         self.alarm: Item | None = None
         self.weight: i64 = KEY_WEIGHT + len(name)
         self.text: bytes = b""
-        # Fields of a hash; members of a set, each with nothing.
+        # Fields of a hash; members of a set, each with an empty value.
         self.table: dict[bytes, bytes] = {}
         self.scores: dict[bytes, float] = {}
-        # In the order of their scores; None when it must be sorted again.
+        # Sorted by score; None when it must be sorted again.
         self._sorted: list[tuple[bytes, float]] | None = None
         # Items of a list by their numbers, from `first` to before `after`.
         self.items: dict[int, bytes] = {}
@@ -88,16 +95,16 @@ class SideKey(Item):
         self.after: i64 = 0
         self.entries: list[StreamEntry] = []
         self.last_id: StreamId = FIRST_ID
-        # It is gone for everybody; what it held is freed bit by bit.
+        # It no longer exists for clients; its content is freed over turns.
         self.is_fading: bool = False
 
     def elements_count(self) -> i64:
-        """Return how much there is to be freed."""
+        """Return the number of elements to free."""
         return len(self.table) + len(self.scores) + len(self.items) + len(self.entries)
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is left that would make it exist."""
-        if self.kind in (STRING, STREAM):
+        """Return whether it is empty, so that it must no longer exist."""
+        if self.kind in (ValueKind.STRING, ValueKind.STREAM):
             return False
         return not (self.table or self.scores or self.items)
 
@@ -107,12 +114,12 @@ class SideKey(Item):
         self._sorted = None
 
     def drop_score(self, member: bytes) -> None:
-        """Let a member go."""
+        """Remove a member."""
         del self.scores[member]
         self._sorted = None
 
     def scored(self) -> list[tuple[bytes, float]]:
-        """Return members with their scores in order; not to be changed."""
+        """Return members and scores in order; the caller must not change the list."""
         found = self._sorted
         if found is None:
             pairs = [(score, member) for member, score in self.scores.items()]
@@ -122,7 +129,7 @@ class SideKey(Item):
         return found
 
     def place_of(self, entry_id: StreamId) -> int:
-        """Return the place of the first entry whose id is this or greater."""
+        """Return the place of the first entry with this id or a greater one."""
         return bisect_left(self.entries, entry_id, key=_id_of)
 
 
@@ -131,39 +138,39 @@ def _id_of(entry: StreamEntry) -> StreamId:
 
 
 @final
-class SideTable:
-    """All such keys."""
+class StoredValues:
+    """All stored keys."""
 
     def __init__(self) -> None:
-        self.keys: ShardedDict[bytes, SideKey] = ShardedDict()
-        # The same in the order they were made, for who goes through them all.
-        self.line = Line()
+        self.keys: ShardedDict[bytes, StoredValue] = ShardedDict()
+        # The same in creation order, for scans.
+        self.line = AppendList()
         self._numbers_issued: i64 = 0
-        # Those that have an alarm.
+        # Keys that have an alarm.
         self.expiring_count: i64 = 0
-        # Who waits at a stream, also at one that is not there yet.
+        # Readers that wait at a stream, which need not exist yet.
         self.readers: dict[bytes, list[StreamReader]] = {}
-        # Of hashes whose names end in a number: which numbers, by what stands before them.
+        # Of hashes whose names end in a number: the numbers, by the text before them.
         self.numbered: dict[bytes, set[int]] = {}
 
-    def make(self, name: bytes, kind: i64) -> SideKey:
-        """Return a new key under a name nobody has."""
+    def make(self, name: bytes, kind: i64) -> StoredValue:
+        """Return a new key; the name must not exist."""
         self._numbers_issued += 1
-        key = SideKey(self._numbers_issued, name, kind)
+        key = StoredValue(self._numbers_issued, name, kind)
         self.keys.put(name, key)
         self.line.append(key)
-        if kind == HASH and name[-1:].isdigit():
+        if kind == ValueKind.HASH and name[-1:].isdigit():
             self._index(name)
         return key
 
-    def remove(self, key: SideKey) -> None:
-        """Forget a key."""
+    def remove(self, key: StoredValue) -> None:
+        """Remove a key."""
         self.keys.remove(key.name)
         self.line.remove(key)
         if key.alarm is not None:
             key.alarm = None
             self.expiring_count -= 1
-        if key.kind == HASH and key.name[-1:].isdigit():
+        if key.kind == ValueKind.HASH and key.name[-1:].isdigit():
             head, number = _head_and_number(key.name)
             numbers = self.numbered.get(head)
             if numbers is not None:
@@ -176,22 +183,22 @@ class SideTable:
         if number > 0:
             self.numbered.setdefault(head, set()).add(number)
 
-    def page(self, after: i64, count: i64) -> list[SideKey]:
-        """Return so many keys that were made after the one with that number, oldest first."""
+    def page(self, after: i64, count: i64) -> list[StoredValue]:
+        """Return up to `count` keys that were made after the one with that number, oldest first."""
         items = self.line.items
         at = bisect_left(items, after + 1, key=_number_of)
-        found: list[SideKey] = []
+        found: list[StoredValue] = []
         while at < len(items) and len(found) < count:
             item = items[at]
             if item.pos == 0:
-                assert isinstance(item, SideKey)
+                assert isinstance(item, StoredValue)
                 found.append(item)
             at += 1
         return found
 
 
 def _head_and_number(name: bytes) -> tuple[bytes, int]:
-    """Return the number a name ends in, behind a colon, and what stands before; 0 for none."""
+    """Return the number after the last colon of a name, 0 for none, and the text before it."""
     head, _, digits = name.rpartition(b":")
     if not digits.isdigit() or digits[0] == _ZERO or len(digits) > _DIGITS_MAX:
         return head, 0

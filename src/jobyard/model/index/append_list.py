@@ -1,9 +1,9 @@
 """An append-ordered list of items with rising, immutable keys.
 
 Removal marks an item stale in O(1); the list is swept when stale items outnumber a quarter of the
-live ones. A line that is used up from its begin is cut there before that: to sweep a million takes
-its time. Unlike a heap it can be paged through in order, and unlike a deque it can lose a member
-in the middle. The dead jobs of a queue stand in one, in the order of their ends.
+live ones. A list that is consumed from its start is cut there earlier, because sweeping a million
+items takes time. Unlike a heap it can be paged through in order, and unlike a deque it can lose a
+member in the middle. It holds the dead jobs of a queue, in the order of their ends.
 """
 
 from typing import Final, final
@@ -14,13 +14,13 @@ from jobyard.model.index.item import Item
 
 STALE = -1
 LIVE = 0
-# Stale items at the begin that are kept.
+# Stale items at the start that are kept.
 HEAD_MAX: Final = 8192
 
 
 @final
-class Line:
-    """Items by rising `key`; `pos` is LIVE while the item stands here."""
+class AppendList:
+    """Items by rising `key`; `pos` is LIVE while the item is in the list."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
@@ -50,7 +50,7 @@ class Line:
         return None
 
     def _pass(self, head: i64) -> None:
-        """Begin behind `head` from now on; what is stale before it goes, some at a time."""
+        """Start at `head` from now on; stale items before it are removed, many at a time."""
         if head >= HEAD_MAX:
             del self.items[:head]
             head = 0
@@ -59,7 +59,7 @@ class Line:
     def page(
         self, start: i64, count: i64, *, is_reversed: bool, without: set[Item] | None = None
     ) -> list[Item]:
-        """Return up to `count` live items without the first `start`, and without some."""
+        """Return up to `count` live items after the first `start`, except those in `without`."""
         found: list[Item] = []
         if self.first() is None:
             return found
@@ -80,7 +80,7 @@ class Line:
         return found
 
     def after(self, key: i64, most: i64, *, is_reversed: bool) -> list[Item]:
-        """Return up to `most` items beyond a key in either direction, stale ones among them."""
+        """Return up to `most` items beyond a key in either direction, including stale ones."""
         items = self.items
         low: i64 = 0
         high: i64 = len(items)

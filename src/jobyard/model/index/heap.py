@@ -1,8 +1,8 @@
 """An index heap: the least (`sort_key`, `stamp`) first, any member removed in place.
 
-Every item knows its slot, so removal and re-ranking cost O(log n), nothing dead is left behind and
-no tuple is made. Jobs ready and delayed, leases of a holder and all timers use this one class.
-Measured against `heapq` of tuples: 4 to 8 times less time and 130 bytes less a job.
+Every item stores its slot, so removal and re-ranking cost O(log n), no dead entries remain and no
+tuple is made. Ready and delayed jobs, the leases of a holder and all timers use this one class.
+Compared with `heapq` of tuples: 4 to 8 times less time and 130 bytes less per job.
 """
 
 from typing import final
@@ -20,7 +20,7 @@ class Heap:
         self.items: list[Item] = []
 
     def push(self, item: Item) -> None:
-        """Add an item that stands in no heap."""
+        """Add an item that is in no heap."""
         items = self.items
         items.append(item)
         self._rise(item, len(items) - 1)
@@ -36,7 +36,7 @@ class Heap:
         return top
 
     def remove(self, item: Item) -> None:
-        """Remove a member from wherever it stands."""
+        """Remove a member from wherever it is."""
         items = self.items
         slot = i64(item.pos)
         item.pos = -1
@@ -49,7 +49,7 @@ class Heap:
         self._settle(item, i64(item.pos))
 
     def heapify(self) -> None:
-        """Order items that were appended to `items` without regard to order."""
+        """Order items that were appended to `items` in any order."""
         count: i64 = len(self.items)
         for place, item in enumerate(self.items):
             item.pos = i32(place)

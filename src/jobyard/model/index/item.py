@@ -1,18 +1,18 @@
-"""The one base of everything that stands in an index.
+"""The base class of everything that is in an index.
 
-A heap orders items by (`sort_key`, `stamp`) and writes each item's slot into `pos`, so an item
-stands in at most one heap at a time. A line orders them by `key`, which never changes.
+A heap orders items by (`sort_key`, `stamp`) and writes each item's slot into `pos`, so an item is
+in at most one heap at a time. An append list orders them by `key`, which never changes.
 """
 
 from mypy_extensions import i32, i64, mypyc_attr
 
-# `pos` of an item that stands in no heap.
+# `pos` of an item that is in no heap.
 NOWHERE = -1
 
 
 @mypyc_attr(acyclic=True)
 class Item:
-    """Keys and slot of a thing in an index."""
+    """Keys and slot of an item in an index."""
 
     def __init__(self, key: i64, sort_key: i64, stamp: i64) -> None:
         self.key: i64 = key

@@ -1,7 +1,7 @@
-"""Items in no order, each of which knows its slot: added and removed in O(1), listed in O(n).
+"""Items in no order that each store their slot: added and removed in O(1), listed in O(n).
 
-Jobs that stand in no heap (leased, blocked) are found again through one of these. Who goes through
-very many of them in pieces that others come between does so by a `Walk`.
+It holds jobs that are in no heap (leased, blocked). To iterate over very many of them in slices,
+with changes in between, use an `ItemSetWalk`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 @final
-class Bag:
-    """Items that share nothing but where they are."""
+class ItemSet:
+    """An unordered set of items."""
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        # Those who are on their way; None for nearly all bags at nearly all times.
-        self.walks: list[Walk] | None = None
+        # Iterations in progress; None for nearly all sets at nearly all times.
+        self.walks: list[ItemSetWalk] | None = None
 
     def add(self, item: Item) -> None:
-        """Add an item that stands in no index."""
+        """Add an item that is in no index."""
         items = self.items
         item.pos = i32(len(items))
         items.append(item)
@@ -44,22 +44,22 @@ class Bag:
 
 
 @final
-class Walk:
-    """One way through a bag from its end: every member that stays is met once.
+class ItemSetWalk:
+    """One iteration over an item set from its end: every member that stays is visited once.
 
-    Only the last member ever moves, and only down. So what was not met yet stays before the place
-    the walk has come to, and one that was met is known if it was moved there.
+    Only the last member ever moves, and only down. So members not yet visited stay before the
+    current position, and a visited member that moves there is remembered.
     """
 
-    def __init__(self, bag: Bag) -> None:
-        self._bag = bag
-        # Those before this place are still to be met.
-        self._at: i64 = len(bag.items)
+    def __init__(self, item_set: ItemSet) -> None:
+        self._item_set = item_set
+        # Members before this position are still to be visited.
+        self._at: i64 = len(item_set.items)
         self._met: set[Item] = set()
 
     def some(self, most: i64) -> list[Item]:
-        """Return up to so many members, none if all were met; to be called until then, or left."""
-        items = self._bag.items
+        """Return up to `most` members, none once all were visited; call until then, or `leave`."""
+        items = self._item_set.items
         end = min(self._at, len(items))
         found: list[Item] = []
         while end > 0 and not found:
@@ -76,21 +76,21 @@ class Walk:
         return found
 
     def _join(self) -> None:
-        walks = self._bag.walks
+        walks = self._item_set.walks
         if walks is None:
-            self._bag.walks = [self]
+            self._item_set.walks = [self]
         elif self not in walks:
             walks.append(self)
 
     def moved(self, item: Item, start: i64, end: i64) -> None:
-        """Take note that a member was moved from one place to another."""
+        """Handle that a member was moved from one slot to another."""
         if end < self._at <= start:
             self._met.add(item)
 
     def leave(self) -> None:
-        """Go no further."""
-        walks = self._bag.walks
+        """End the iteration."""
+        walks = self._item_set.walks
         if walks is not None and self in walks:
             walks.remove(self)
             if not walks:
-                self._bag.walks = None
+                self._item_set.walks = None

@@ -1,8 +1,9 @@
 """Jobs by id: pages of 4,096 slots while ids are dense, a dict for the few that stay behind.
 
-Ids are issued in order, so a page costs 8 bytes a job and a lookup is two subscripts (31 ns for
-set, get and delete; a dict of ints 79 and about 60 bytes more a job). A page whose jobs have
-nearly all gone is given up and its survivors move to the dict, so one old job never keeps 32 KiB.
+Ids are issued in order, so a page costs 8 bytes per job and a lookup is two subscripts (31 ns for
+set, get and delete; a dict of ints takes 79 ns and about 60 bytes more per job). A page that has
+lost nearly all of its jobs is dropped and the rest move to the dict, so that one old job never
+keeps 32 KiB.
 """
 
 from typing import final
@@ -18,7 +19,7 @@ SPARSE = 256
 
 
 @final
-class Page:
+class JobTablePage:
     """One run of 4,096 ids."""
 
     def __init__(self) -> None:
@@ -27,24 +28,24 @@ class Page:
 
 
 @final
-class Pages:
+class JobTable:
     """All live jobs by id."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        self._pages: dict[int, Page] = {}
+        self._pages: dict[int, JobTablePage] = {}
         self._sparse: dict[int, Job] = {}
-        # The page touched last; work stays on the newest pages.
-        self._warm: Page = Page()
+        # The page used last; most work is on the newest pages.
+        self._warm: JobTablePage = JobTablePage()
         self._warm_number: i64 = -1
 
     def get(self, job_id: i64) -> Job | None:
-        """Return the job with this id, or None; one that is only to be freed is not there."""
+        """Return the job with this id, or None; one that only waits to be freed does not count."""
         job = self.find(job_id)
         return None if job is None or job.id < job.queue.gone_before else job
 
     def find(self, job_id: i64) -> Job | None:
-        """Return the job with this id, though it may be there only to be freed."""
+        """Return the job with this id, even if it only waits to be freed."""
         number = job_id >> 12
         if number != self._warm_number:
             page = self._pages.get(number)
@@ -53,7 +54,7 @@ class Pages:
             self._warm = page
             self._warm_number = number
         job = self._warm.slots[job_id & 4095]
-        # A thinned page can come back: recovery meets old ids late. Its survivors stay in the dict.
+        # A dropped page can come back: recovery reads old ids late. Its old jobs stay in the dict.
         return self._sparse.get(job_id) if job is None and self._sparse else job
 
     def add(self, job: Job) -> None:
@@ -64,7 +65,7 @@ class Pages:
             page = self._pages.get(number)
             if page is None:
                 self._thin(number)
-                page = Page()
+                page = JobTablePage()
                 self._pages[number] = page
             self._warm = page
             self._warm_number = number
@@ -86,7 +87,7 @@ class Pages:
             del self._pages[number]
 
     def _thin(self, newest: i64) -> None:
-        """Give up older pages that hold few jobs; called once per new page."""
+        """Drop older pages that hold few jobs; called once per new page."""
         for number in [n for n, page in self._pages.items() if n < newest and page.count < SPARSE]:
             page = self._pages.pop(number)
             for job in page.slots:
@@ -96,7 +97,7 @@ class Pages:
                 self._warm_number = -1
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the pages that hold jobs, in order; some may be in the dict."""
+        """Return the numbers of the pages that hold jobs, in order, including jobs in the dict."""
         numbers = set(self._pages)
         for job_id in self._sparse:
             numbers.add(job_id >> 12)
@@ -117,7 +118,7 @@ class Pages:
         return found
 
     def all(self) -> list[Job]:
-        """Return every job, oldest id first, but for those that are only to be freed."""
+        """Return every job, oldest id first, except those that only wait to be freed."""
         jobs: list[Job] = [self._sparse[job_id] for job_id in sorted(self._sparse)]
         for number in sorted(self._pages):
             jobs.extend(job for job in self._pages[number].slots if job is not None)

@@ -1,9 +1,8 @@
-"""The jobs of one queue in the order they came, for listing and paging.
+"""The jobs of one queue by seq, for listing and paging.
 
-Made when somebody first lists the queue, or when that has become long, and kept from then on; short
-queues that nobody lists pay nothing. The jobs stand in chunks, so that none of what happens to one
-of them touches more than its chunk: a job that is gone stays as a dead entry until these are many
-there.
+Made when the queue is first listed, or when it has become long, and kept from then on; short queues
+that are never listed pay nothing. The jobs are in chunks, so that a change of one job touches only
+its chunk: a job that is gone stays as a dead entry until its chunk has many of them.
 """
 
 from __future__ import annotations
@@ -16,29 +15,29 @@ from jobyard.model.index.sorted_view import Stretch
 from jobyard.model.job import DONE, GONE, Job
 
 if TYPE_CHECKING:
-    from jobyard.model.index.sorted_view import Listing, Listings
+    from jobyard.model.index.sorted_view import SortedView, SortedViews
 
 
 def weight_of(job: Job) -> i64:
     """Return the size of a job as its writer sees it: data and meta."""
-    extra = job.extra
-    if extra is None or extra.remark is None:
+    details = job.details
+    if details is None or details.record_meta is None:
         return i64(job.size)
-    return i64(job.size) + len(extra.remark.meta)
+    return i64(job.size) + len(details.record_meta.meta)
 
 
 def _stamp_of(job: Job) -> i64:
-    """Return the place in line of a job, without the sign by which the last come are first."""
+    """Return the stamp of a job without the sign that marks LIFO jobs."""
     return job.stamp if job.stamp >= 0 else -job.stamp
 
 
-# Jobs in a chunk, and how many of them may be gone before they are let go.
+# Jobs in a chunk, and how many of them may be gone before the chunk is swept.
 CHUNK: Final = 512
 GONE_MAX: Final = 128
 
 
 @final
-class Chunk:
+class SeqChunk:
     """Some jobs by rising seq, some of them gone."""
 
     def __init__(self, first_seq: i64) -> None:
@@ -48,7 +47,7 @@ class Chunk:
         self.gone_count: i64 = 0
 
     def place(self, seq: i64) -> i64:
-        """Return where the first job stands whose seq is at least `seq`."""
+        """Return the index of the first job whose seq is at least `seq`."""
         jobs = self.jobs
         low: i64 = 0
         high: i64 = len(jobs)
@@ -62,20 +61,20 @@ class Chunk:
 
 
 @final
-class Roster:
+class JobsBySeq:
     """Jobs by rising seq, some of them gone."""
 
     def __init__(self, jobs: list[Job]) -> None:
-        self._chunks: list[Chunk] = [Chunk(0)]
+        self._chunks: list[SeqChunk] = [SeqChunk(0)]
         self._living_count: i64 = 0
-        # Since listings were told to let jobs go.
+        # Since the sorted views last dropped jobs that are gone.
         self._gone_count: i64 = 0
-        # Before this stand only jobs that are gone or were done when they were passed.
+        # Before this are only jobs that are gone, or were done when they were passed.
         self._head_chunk: i64 = 0
         self._head: i64 = 0
-        # Its jobs in other orders, once somebody has asked for one.
-        self.listings: Listings | None = None
-        # Whether places in line rise with seqs: they do until a job moves.
+        # Its jobs in other orders, once one was requested.
+        self.listings: SortedViews | None = None
+        # Whether stamps rise with seqs: they do until a job moves.
         self.is_straight: bool = True
         self._last_stamp: i64 = -1
         # Whether a job may wait for a signal; False once none was found.
@@ -94,7 +93,7 @@ class Roster:
     def _append(self, job: Job) -> None:
         chunk = self._chunks[len(self._chunks) - 1]
         if len(chunk.jobs) >= CHUNK:
-            chunk = Chunk(job.key)
+            chunk = SeqChunk(job.key)
             self._chunks.append(chunk)
         chunk.jobs.append(job)
         self._living_count += 1
@@ -119,8 +118,8 @@ class Roster:
             if self.listings is not None:
                 self.listings.let_go()
 
-    def _sweep(self, at: i64, chunk: Chunk) -> None:
-        """Let the jobs of a chunk go that are gone."""
+    def _sweep(self, at: i64, chunk: SeqChunk) -> None:
+        """Remove the jobs of a chunk that are gone."""
         if chunk.gone_count == len(chunk.jobs):
             chunk.jobs.clear()
         else:
@@ -133,14 +132,14 @@ class Roster:
             if self._head_chunk > at:
                 self._head_chunk -= 1
             elif self._head_chunk == len(self._chunks):
-                # All before it were passed.
+                # All chunks before it were passed.
                 self._head_chunk -= 1
                 self._head = len(self._chunks[at - 1].jobs)
 
     def unload(self) -> i64:
-        """Forget some jobs of a roster nobody needs any more; return how many, 0 once none is left.
+        """Drop some jobs of an index that is no longer needed; return how many, 0 for none left.
 
-        To free all of them at once takes 10 ms for a million.
+        Freeing all of them at once takes 10 ms for a million.
         """
         listings = self.listings
         count: i64 = 0 if listings is None else listings.unload()
@@ -149,19 +148,19 @@ class Roster:
         return count
 
     def note_moved(self, job: Job) -> None:
-        """Take note that a job has another place among the others, or is about to."""
+        """Note that a job has moved among the others, or is about to."""
         self.is_straight = False
         if self.listings is not None:
             self.listings.note(job)
 
     def _chunk_of(self, seq: i64) -> i64:
-        """Return the chunk in which a seq stands, or would stand."""
+        """Return the chunk that holds a seq, or would hold it."""
         chunks = self._chunks
         low: i64 = 0
         high: i64 = len(chunks)
         if high == 1 or seq < chunks[1].first_seq:
             return 0
-        # The last that begins no later.
+        # The last one that begins no later.
         while high - low > 1:
             middle: i64 = (low + high) >> 1
             if chunks[middle].first_seq <= seq:
@@ -180,11 +179,11 @@ class Roster:
         return job if job.key == seq and job.state != GONE else None
 
     def after(self, seq: i64, limit: i64) -> list[Job]:
-        """Return up to `limit` jobs with a greater seq, in order; jobs that are done stay out."""
+        """Return up to `limit` jobs with a greater seq, in order, without done ones."""
         return self._from(seq + 1, limit, with_done=False)
 
     def walk(self, seq: i64, limit: i64) -> list[Job]:
-        """Return up to `limit` jobs with a greater seq, in order, those that are done included."""
+        """Return up to `limit` jobs with a greater seq, in order, including done ones."""
         return self._from(seq + 1, limit, with_done=True)
 
     def _from(self, seq: i64, limit: i64, *, with_done: bool) -> list[Job]:
@@ -204,7 +203,7 @@ class Roster:
         return found
 
     def back(self, seq: i64, limit: i64) -> list[Job]:
-        """Return up to `limit` jobs with a lesser seq, the newest first, done ones included."""
+        """Return up to `limit` jobs with a smaller seq, the newest first, including done ones."""
         found: list[Job] = []
         at = self._chunk_of(seq)
         place = self._chunks[at].place(seq) - 1
@@ -237,7 +236,7 @@ class Roster:
             self._head = 0
 
     def length(self) -> i64:
-        """Return how many jobs are gone through from the oldest that is not done to the newest."""
+        """Return the number of entries from the oldest job that is not done to the newest."""
         self.oldest()
         length: i64 = -self._head
         for at in range(self._head_chunk, len(self._chunks)):
@@ -245,11 +244,11 @@ class Roster:
         return length
 
     def between(
-        self, low: i64, high: i64, count: i64, listing: Listing, *, is_reversed: bool
+        self, low: i64, high: i64, count: i64, listing: SortedView, *, is_reversed: bool
     ) -> list[Job]:
-        """Return up to `count` jobs of a listing by places in line from `low` to `high`.
+        """Return up to `count` jobs of a sorted view with stamps from `low` to `high`.
 
-        All of them if it is negative. They must rise with the seqs.
+        Returns all of them if `count` is negative. Stamps must rise with seqs.
         """
         found: list[Job] = []
         self.oldest()
@@ -274,12 +273,12 @@ class Roster:
         return found
 
     def stretch(
-        self, place: i64, bound: i64, most: i64, listing: Listing, *, is_reversed: bool
+        self, place: i64, bound: i64, most: i64, listing: SortedView, *, is_reversed: bool
     ) -> Stretch:
-        """Return jobs of a listing by places in line from `place` on, up to `bound`, both included.
+        """Return jobs of a sorted view with stamps from `place` up to `bound`, both included.
 
-        No more than `most` are looked at; the next begin beyond `stretch.place`. They must rise
-        with the seqs.
+        At most `most` entries are read; the next begin beyond `stretch.place`. Stamps must rise
+        with seqs.
         """
         found = Stretch(place, 0)
         self.oldest()
@@ -312,11 +311,11 @@ class Roster:
         return found
 
     def _stamped(self, stamp: i64) -> tuple[i64, i64]:
-        """Return where the first job stands whose place in line is at least `stamp`."""
+        """Return the chunk and index of the first job whose stamp is at least `stamp`."""
         chunks = self._chunks
         low: i64 = 0
         high: i64 = len(chunks)
-        # The last chunk whose first job stands before it.
+        # The last chunk whose first job has a smaller stamp.
         while high - low > 1:
             middle: i64 = (low + high) >> 1
             if _stamp_of(chunks[middle].jobs[0]) < stamp:

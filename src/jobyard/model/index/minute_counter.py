@@ -1,6 +1,6 @@
-"""How many there were, minute by minute: a total, and the minutes of the last day.
+"""Counts per minute: a total, and the minutes of the last day.
 
-A count costs a comparison and two additions. Minutes in which nothing happened take no room.
+A count costs a comparison and two additions. Minutes without events take no memory.
 """
 
 from typing import Final, final
@@ -12,19 +12,19 @@ MINUTES_KEPT: Final = 1440
 
 
 @final
-class Meter:
-    """Counts one kind of thing."""
+class MinuteCounter:
+    """Counts one kind of event."""
 
     def __init__(self) -> None:
         self.total: i64 = 0
-        # When the last one was, and how many its minute has.
+        # When the last event was, and the count of its minute.
         self.last_ms: i64 = 0
         self.last_count: i64 = 0
         self._minute: i64 = 0
         self._past: dict[int, int] = {}
 
     def add(self, now_ms: i64, amount: i64 = 1) -> None:
-        """Count one, or as much as it amounts to."""
+        """Count one event, or an amount."""
         minute = now_ms // MINUTE_MS
         if minute != self._minute:
             self._begin(minute)
@@ -38,7 +38,7 @@ class Meter:
             past[int(self._minute)] = int(self.last_count)
         self._minute = minute
         self.last_count = 0
-        # In the order of time, so the old ones come first.
+        # The dict is in order of time, so old minutes come first.
         for old in list(past):
             if old > minute - MINUTES_KEPT:
                 break
@@ -49,7 +49,7 @@ class Meter:
         return self.last_count if minute == self._minute else self._past.get(int(minute), 0)
 
     def by_minute(self) -> list[int]:
-        """Return the counts of all minutes since the first that is kept, newest first."""
+        """Return the counts of all minutes since the first that is stored, newest first."""
         if self.total == 0:
             return []
         newest = int(self._minute)
@@ -61,9 +61,9 @@ class Meter:
 
 
 @final
-class Meters:
-    """What is counted of one queue."""
+class MinuteCounters:
+    """The counters of one queue."""
 
     def __init__(self) -> None:
-        self.done = Meter()
-        self.failed = Meter()
+        self.done = MinuteCounter()
+        self.failed = MinuteCounter()

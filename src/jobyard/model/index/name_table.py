@@ -1,7 +1,7 @@
 """Jobs by name.
 
-A caller that is about to let many jobs enter at one moment may claim their names before. Nobody
-else sees a claim: the first to enter has the name, and the one that had claimed it can tell.
+A caller that is about to add many jobs at one moment may claim their names in advance. Claims are
+invisible to others: the first job to enter gets the name, and the claimant can check for that.
 """
 
 from typing import final
@@ -17,23 +17,23 @@ class NameTable:
     """The jobs that have a name, by that name."""
 
     def __init__(self) -> None:
-        # How many claims were lost, whoever had made them.
+        # How many claims were lost, of all callers.
         self.claims_lost: i64 = 0
         self._claims_count: i64 = 0
         self._table: ShardedDict[str, Job] = ShardedDict()
 
     def count(self) -> i64:
-        """Return how many names there are, without claims."""
+        """Return the number of names, without claims."""
         return self._table.count - self._claims_count
 
     def get(self, name: str) -> Job | None:
-        """Return the job of a name."""
+        """Return the job with a name."""
         job = self._table.get(name)
-        # One that only claims it has no id yet.
+        # A job that only claims the name has no id yet.
         return None if job is None or job.id == 0 else job
 
     def put(self, name: str, job: Job) -> None:
-        """Give a name to a job, in place of the one that had it."""
+        """Give a name to a job, replacing the job that had it."""
         if self._claims_count > 0:
             self._lose_claim(name)
         self._table.put(name, job)
@@ -45,7 +45,7 @@ class NameTable:
     # -- claims -------------------------------------------------------------------------------
 
     def claim(self, name: str, job: Job) -> None:
-        """Claim a name for a job that is to enter; lost at once if another job has it."""
+        """Claim a name for a job that will enter; lost at once if another job has it."""
         if self.get(name) is not None:
             self.claims_lost += 1
             return
@@ -62,17 +62,17 @@ class NameTable:
             self._table.remove(name)
 
     def holds(self, name: str, job: Job) -> bool:
-        """Tell whether the claim of a job still stands."""
+        """Return whether the claim of a job is still valid."""
         return self._table.get(name) is job
 
     def give_up(self, name: str, job: Job) -> None:
-        """Withdraw a claim, if it still stands; that of a job that has entered stays."""
+        """Withdraw a claim, if it is still valid; that of a job that has entered stays."""
         if job.id == 0 and self.holds(name, job):
             self._claims_count -= 1
             self._table.remove(name)
 
     def redeem(self, count: i64) -> None:
-        """Count so many jobs that have entered as those of the names that they claimed."""
+        """Turn the claims of `count` jobs that have entered into names."""
         self._claims_count -= count
 
     def items(self) -> list[tuple[str, Job]]:

@@ -1,7 +1,7 @@
-"""Values by key, of which the oldest can be found and removed.
+"""Values by key, with access to the oldest.
 
-The oldest key of a dict takes longer to find the more older ones were removed before it: to remove
-100,000 keys oldest first takes seconds. Here their order is kept beside the dict.
+The oldest key of a dict takes longer to find the more older ones were removed before it: removing
+100,000 keys oldest first takes seconds. Here a deque stores their order.
 """
 
 from collections import deque
@@ -20,11 +20,11 @@ class RecentKeys(Generic[V]):
 
     def __init__(self) -> None:
         self._table: ShardedDict[str, V] = ShardedDict()
-        # May begin with some that are in the table no more.
+        # May begin with keys that are no longer in the table.
         self._order: deque[tuple[str, V]] = deque()
 
     def count(self) -> i64:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return self._table.count
 
     def get(self, key: str) -> V | None:
@@ -32,12 +32,12 @@ class RecentKeys(Generic[V]):
         return self._table.get(key)
 
     def put(self, key: str, value: V) -> None:
-        """Set the value of a key, behind all others; no value is put twice."""
+        """Set the value of a key and make it the newest; a value must not be put twice."""
         self._table.put(key, value)
         self._order.append((key, value))
 
     def oldest(self) -> tuple[str, V] | None:
-        """Return what was put first of what is there."""
+        """Return the oldest key and its value."""
         order = self._order
         while order:
             key, value = order[0]
@@ -48,7 +48,7 @@ class RecentKeys(Generic[V]):
         return None
 
     def remove_oldest(self) -> None:
-        """Remove what `oldest` has returned."""
+        """Remove the key that `oldest` returned."""
         key, _ = self._order.popleft()
         self._table.remove(key)
 

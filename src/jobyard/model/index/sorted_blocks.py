@@ -1,7 +1,7 @@
-"""Values by number, in order: short blocks, each of which is cheap to change.
+"""Values by number, in order: short blocks that are cheap to change.
 
-Anything is found, added and removed in O(log n), wherever its place is, and nothing ever has to be
-put in order, copied or swept as a whole. Most numbers come in rising order, and fill their blocks.
+Finding, adding and removing take O(log n) anywhere, and nothing is ever sorted, copied or swept as
+a whole. Most numbers come in rising order, and fill their blocks.
 """
 
 from bisect import bisect_left, bisect_right
@@ -14,18 +14,18 @@ BLOCK_MAX: Final = 512
 
 @final
 class SortedBlocks:
-    """A table from numbers to values that can be gone through in the order of its numbers."""
+    """A table from numbers to values that can be read in the order of its numbers."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
-        # Of each block: what none of its numbers is below, its numbers, and their values. None of
-        # the blocks is empty.
+        # Of each block: a lower bound of its numbers, its numbers, and their values. No block is
+        # empty.
         self._bounds: list[int] = []
         self._keys: list[list[int]] = []
         self._values: list[list[object]] = []
 
     def _block_of(self, key: int) -> i64:
-        """Return the block in which a number stands or would stand; there must be one."""
+        """Return the block that holds a number or would hold it; there must be one."""
         return max(i64(bisect_right(self._bounds, key)) - 1, 0)
 
     def put(self, key: int, value: object) -> None:
@@ -134,7 +134,7 @@ class SortedBlocks:
         return keys, values
 
     def unload(self) -> i64:
-        """Let go of some; return how many, 0 if nothing is left."""
+        """Drop some values; return how many, 0 if none is left."""
         if not self._keys:
             return 0
         self._bounds.pop()

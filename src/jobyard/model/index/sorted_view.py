@@ -1,14 +1,13 @@
-"""Jobs of one queue in the order of a number each of them has, for reading page by page.
+"""Jobs of one queue, sorted by a number that each of them has, for reading page by page.
 
-Made by the first reading and brought up to date by the next: jobs that came are found at the end of
-the roster, and those that moved were noted. So a page costs what it holds and what has happened
-since the last one, and whoever puts, takes and finishes jobs does nothing for it. All of it can be
-done in pieces that others come between: entries are found by number and seq, never by where they
-stood.
+Made by the first read and updated by the next: new jobs are at the end of the jobs by seq, and
+moved ones were noted. So a page costs what it holds and what has changed since the last one, and
+putting, taking and finishing jobs costs almost nothing here. All of it can be done in slices with
+changes in between: entries are found by number and seq, never by index.
 
-Invariant: entries rise by number, then seq; they stand in chunks, of which none is empty. A job
-whose number is another by now, or that has left, is passed over where it stands; it stands a second
-time where it has come back to.
+Invariant: entries rise by number, then seq; they are in chunks, none of which is empty. An entry
+whose job has another number by now, or has left, is skipped; a job that came back has a second
+entry.
 """
 
 from array import array
@@ -18,25 +17,25 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.model.job import GONE, Job
 
-# Entries of a chunk, more or less: what has to move when one comes in between.
+# Approximate entries of a chunk: what has to move when one is inserted.
 _CHUNK: Final = 512
-# Jobs that have left or moved without notice to this, beside a quarter of those that are there.
+# Outdated entries that are tolerated, besides a quarter of the valid ones.
 _SLACK: Final = 64
-# Jobs that moved and are still to be looked at, beside as many as stand here; beyond, all are.
+# Moved jobs that may wait for an update, besides as many as there are entries; then start over.
 _NEWS_MAX: Final = 1024
-# Before and behind all entries.
-FIRST: Final = -(1 << 62)
+# Before and after all entries.
+LOWEST: Final = -(1 << 62)
 LAST: Final = 1 << 62
 
 
 @final
 class Stretch:
-    """Some jobs in their order, each with its number, and where to go on behind them."""
+    """Some jobs in order, each with its number, and where to continue after them."""
 
     def __init__(self, place: i64, key: i64) -> None:
         self.jobs: list[Job] = []
         self.places: list[int] = []
-        # The last entry that was looked at.
+        # The last entry that was read.
         self.place: i64 = place
         self.key: i64 = key
         self.looked: i64 = 0
@@ -45,19 +44,19 @@ class Stretch:
 
 @final
 class _Chunk:
-    """Entries side by side."""
+    """Some entries: jobs and their numbers."""
 
     def __init__(self, jobs: list[Job], places: "array[int]") -> None:
         self.jobs: list[Job] = jobs
         self.places: array[int] = places
 
     def is_before(self, at: i64, place: i64, key: i64) -> bool:
-        """Tell whether an entry stands before a number and seq."""
+        """Return whether an entry is before a number and seq."""
         own: i64 = self.places[at]
         return own < place or (own == place and self.jobs[at].key < key)
 
     def find(self, place: i64, key: i64) -> i64:
-        """Return where the first entry stands that is not before a number and seq."""
+        """Return the index of the first entry that is not before a number and seq."""
         low: i64 = 0
         high: i64 = len(self.jobs)
         while low < high:
@@ -70,32 +69,32 @@ class _Chunk:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Listing:
-    """Some jobs of a queue by rising number; a subclass says which, and by what number."""
+class SortedView:
+    """Some jobs of a queue by rising number; a subclass defines which, and the number."""
 
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
         self._size: i64 = 0
-        # The seq up to which all jobs have been looked at.
+        # All jobs up to this seq have been read.
         self._seq: i64 = 0
         self._news: list[Job] = []
-        # Whether anybody has read it since jobs that are gone were let go.
+        # Whether it was read since entries of jobs that are gone were last dropped.
         self._is_read: bool = False
-        # How far a sweep has come; -1 while there is none.
+        # The progress of a sweep; -1 for none.
         self._swept: i64 = -1
 
     def has(self, job: Job) -> bool:
-        """Tell whether a job belongs here."""
+        """Return whether a job belongs here."""
         raise NotImplementedError
 
     def place_of(self, job: Job) -> i64:
         """Return the number of a job that belongs here."""
         raise NotImplementedError
 
-    # -- what happens to jobs ------------------------------------------------------------------
+    # -- changes of jobs -----------------------------------------------------------------------
 
     def note(self, job: Job) -> None:
-        """Take note that a job has moved, or is about to."""
+        """Note that a job has moved, or is about to."""
         if job.key > self._seq:
             return
         self._news.append(job)
@@ -103,7 +102,7 @@ class Listing:
             self.forget()
 
     def forget(self) -> None:
-        """Begin anew with the next reading."""
+        """Drop everything; the next read starts over."""
         self._chunks = []
         self._size = 0
         self._seq = 0
@@ -111,7 +110,7 @@ class Listing:
         self._swept = -1
 
     def let_go(self) -> None:
-        """Hold no job that is gone any longer than to the next reading; unread, begin anew."""
+        """Drop jobs that are gone at the next read; if there was no read, drop everything."""
         if not self._is_read:
             self.forget()
             return
@@ -120,7 +119,7 @@ class Listing:
         self._swept = 0
 
     def unload(self) -> i64:
-        """Forget some entries for good; return how many, 0 once none is left."""
+        """Drop some entries for good; return how many, 0 for none left."""
         count: i64 = min(len(self._news), _CHUNK)
         if count > 0:
             del self._news[-count:]
@@ -129,27 +128,27 @@ class Listing:
         return count
 
     def seen_seq(self) -> i64:
-        """Return the seq up to which all jobs have been looked at."""
+        """Return the seq up to which all jobs have been read."""
         return self._seq
 
     def size(self) -> i64:
-        """Return how many entries there are, those included that have left without notice."""
+        """Return the number of entries, including those of jobs that have left."""
         return self._size
 
     def news_count(self) -> i64:
-        """Return how many jobs moved since they were last looked at."""
+        """Return the number of moved jobs that wait for an update."""
         return len(self._news)
 
-    # -- coming up to date ---------------------------------------------------------------------
+    # -- updating ------------------------------------------------------------------------------
 
     def renew(self, newest: list[Job], count: i64) -> None:
-        """Take in all that came since: the jobs beyond `seen_seq`; `count` jobs belong here now."""
-        self.look_at_news(LAST)
+        """Apply all changes; `newest` are the jobs beyond `seen_seq`, `count` jobs belong here."""
+        self.look_at_changes(LAST)
         self.take_in(newest)
         self.sweep(count, LAST)
 
     def take_in(self, newest: list[Job]) -> None:
-        """Take in jobs that came, the first of them the next beyond `seen_seq`."""
+        """Add new jobs; the first must be the next one beyond `seen_seq`."""
         self._is_read = True
         if not newest:
             return
@@ -158,8 +157,8 @@ class Listing:
             if self.has(job):
                 self._insert(job)
 
-    def look_at_news(self, most: i64) -> i64:
-        """Let up to `most` of the jobs that moved stand where they belong; return how many."""
+    def look_at_changes(self, most: i64) -> i64:
+        """Insert up to `most` of the moved jobs where they belong; return how many were handled."""
         self._is_read = True
         done: i64 = 0
         while self._news and done < most:
@@ -170,7 +169,7 @@ class Listing:
         return done
 
     def sweep(self, count: i64, most: i64) -> i64:
-        """Let go of entries whose jobs have left, if they are many; return how many were looked at.
+        """Remove entries whose jobs have left, if there are many; return how many were checked.
 
         `count` jobs belong here.
         """
@@ -191,7 +190,7 @@ class Listing:
         return done
 
     def _compact(self, chunk: _Chunk) -> bool:
-        """Let go of the entries of a chunk whose jobs have left; False if none are left."""
+        """Remove the entries of a chunk whose jobs have left; return False if none remain."""
         jobs: list[Job] = []
         places: array[int] = array("q")
         at: i64 = 0
@@ -211,7 +210,7 @@ class Listing:
         return self.has(job) and self.place_of(job) == chunk.places[at]
 
     def _insert(self, job: Job) -> None:
-        """Let a job stand where it belongs, unless it does."""
+        """Insert a job where it belongs, unless it is already there."""
         place = self.place_of(job)
         key = job.key
         chunks = self._chunks
@@ -262,9 +261,9 @@ class Listing:
     # -- reading -------------------------------------------------------------------------------
 
     def stretch(self, place: i64, key: i64, bound: i64, most: i64, *, is_reversed: bool) -> Stretch:
-        """Return the jobs behind an entry, in either direction, up to a number that belongs to it.
+        """Return the jobs after an entry, in either direction, up to a number, inclusive.
 
-        No more than about `most` entries are looked at; `is_last` tells that there are no more.
+        At most about `most` entries are read; `is_last` means that there are no more.
         """
         found = Stretch(place, key)
         chunks = self._chunks
@@ -285,7 +284,7 @@ class Listing:
         return found
 
     def _behind(self, place: i64, key: i64, *, is_reversed: bool) -> tuple[i64, i64]:
-        """Return the chunk of the entry behind a number and seq, and where it would stand there."""
+        """Return chunk and index of the next entry after a number and seq."""
         chunks = self._chunks
         number = self._chunk_of(place, key)
         if number == len(chunks):
@@ -304,7 +303,7 @@ class Listing:
     def _look_at(
         self, found: Stretch, chunk: _Chunk, at: i64, bound: i64, *, is_reversed: bool
     ) -> bool:
-        """Add an entry to a stretch if its job is there; False if it is beyond the bound."""
+        """Add an entry to a stretch if it is valid; return False if it is beyond the bound."""
         place: i64 = chunk.places[at]
         if (place < bound) if is_reversed else (place > bound):
             return False
@@ -318,7 +317,7 @@ class Listing:
         return True
 
     def _drop_left(self, found: Stretch) -> None:
-        """Sweep where much was passed over: those who read next need not pass it too."""
+        """Sweep where many entries were skipped, so that the next readers need not skip them."""
         passed: i64 = found.looked - len(found.jobs)
         if passed >= _SLACK // 2 and 2 * passed > found.looked and self._swept < 0:
             number = self._chunk_of(found.place, found.key)
@@ -334,14 +333,14 @@ class Listing:
         return self._all(low, high, 0, count, is_reversed=is_reversed)
 
     def page(self, start: i64, count: i64, *, is_reversed: bool) -> list[Job]:
-        """Return up to `count` jobs without the first `start`."""
-        return self._all(FIRST, LAST, start, count, is_reversed=is_reversed)
+        """Return up to `count` jobs after the first `start`."""
+        return self._all(LOWEST, LAST, start, count, is_reversed=is_reversed)
 
     def _all(self, low: i64, high: i64, start: i64, count: i64, *, is_reversed: bool) -> list[Job]:
         wanted: i64 = LAST if count < 0 else start + count
         found: list[Job] = []
         place: i64 = high if is_reversed else low
-        key: i64 = LAST if is_reversed else FIRST
+        key: i64 = LAST if is_reversed else LOWEST
         bound = low if is_reversed else high
         while len(found) < wanted:
             most = min(max(wanted - len(found), _SLACK), _CHUNK)
@@ -354,29 +353,29 @@ class Listing:
 
 
 @final
-class Listings:
-    """The listings of one queue that somebody has asked for."""
+class SortedViews:
+    """The sorted views of one queue that were requested."""
 
     def __init__(self) -> None:
-        self.stream: Listing | None = None
-        self.scheduled: Listing | None = None
+        self.stream: SortedView | None = None
+        self.scheduled: SortedView | None = None
 
     def note(self, job: Job) -> None:
-        """Take note that a job has moved, or is about to."""
+        """Note that a job has moved, or is about to."""
         if self.stream is not None:
             self.stream.note(job)
         if self.scheduled is not None:
             self.scheduled.note(job)
 
     def let_go(self) -> None:
-        """Hold no job that is gone."""
+        """Drop jobs that are gone."""
         if self.stream is not None:
             self.stream.let_go()
         if self.scheduled is not None:
             self.scheduled.let_go()
 
     def unload(self) -> i64:
-        """Forget some entries for good; return how many, 0 once none is left."""
+        """Drop some entries for good; return how many, 0 for none left."""
         count: i64 = 0
         if self.stream is not None:
             count = self.stream.unload()

@@ -1,1 +1,1 @@
-"""What holds ready jobs back: settings of a queue, ordering groups, and the lists they wait in."""
+"""Limits on taking ready jobs: queue settings, ordering groups, and the lists they wait in."""

@@ -1,11 +1,11 @@
-"""Jobs of one queue that share an ordering key: started in order, so many at once, so fast.
+"""Jobs of one queue that share an ordering key: started in order, with limits on number and rate.
 
-A job that has started keeps its slot until it is done, dead or gone, whatever happens in between.
-Of those that have not, one stands on its shelf while the lane is open, the front; the others wait
-here. How full the bucket is and how far the window has come is not remembered: after a restart the
-bucket is empty and the window closed, so that a restart never lets more through.
+A started job keeps its slot until it is done, dead or gone, whatever happens in between. Of the
+others, one is in its ready list while the group is open (`next_job`); the rest wait here. The level
+of the bucket and the progress of the window are not stored: after a restart the bucket is empty and
+the window closed, so that a restart never lets more jobs through.
 
-Knows no yard: who moves jobs keeps the counters that are not the lane's own.
+Knows nothing of the yard: the code that moves jobs updates the counters outside this class.
 """
 
 from __future__ import annotations
@@ -14,66 +14,66 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.model.glidemq.fields import NO_LIMITS, GlidePart, LaneLimits
+from jobyard.model.glidemq.fields import NO_LIMITS, GlidePart, OrderingLimits
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.job import DELAYED, READY, Job
 from jobyard.model.limits import NEVER_MS
 
 if TYPE_CHECKING:
-    from jobyard.model.details import Extra
+    from jobyard.model.details import JobDetails
 
-# Those that have started go before all that have not.
+# Started jobs sort before all others.
 _STARTED: Final = -(1 << 60)
 
-# Jobs that may have left the line before it is looked through.
+# Jobs that may have left the list before it is compacted.
 _SLACK: Final = 64
 
 
 def part_of(job: Job) -> GlidePart:
-    """Return the part of a job that has one."""
-    extra = job.extra
-    assert extra is not None
-    assert extra.glide is not None
-    return extra.glide
+    """Return the glide-mq part of a job, which must have one."""
+    details = job.details
+    assert details is not None
+    assert details.glide is not None
+    return details.glide
 
 
-def lane_of(extra: Extra | None) -> Lane | None:
-    """Return the lane of a job by its rare parts."""
-    if extra is None or extra.glide is None:
+def ordering_of(details: JobDetails | None) -> OrderingGroup | None:
+    """Return the ordering group of a job from its details."""
+    if details is None or details.glide is None:
         return None
-    return extra.glide.lane
+    return details.glide.ordering
 
 
 def _has_to_start(job: Job) -> bool:
-    # One that waits for its children holds up nobody: they may be of the same lane.
+    # A job that waits for its children holds up no others: they may be in the same group.
     return job.deliveries == 0 and job.state in (READY, DELAYED)
 
 
 @final
-class Lane(Item):
-    """The jobs of one key. While it stands in a heap, `sort_key` is when time may open it."""
+class OrderingGroup(Item):
+    """The jobs of one key. While it is in a heap, `sort_key` is when time may open it."""
 
     def __init__(self, name: str) -> None:
         super().__init__(0, NEVER_MS, 0)
         self.name: str = name
-        self.limits: LaneLimits = NO_LIMITS
-        # The order of the newest job, whose limits are those of the lane.
+        self.limits: OrderingLimits = NO_LIMITS
+        # The order of the newest job, whose limits apply to the group.
         self.last_order: i64 = 0
         # In any state.
         self.jobs_count: i64 = 0
-        # Jobs that have started and are not at rest.
+        # Jobs that have started and not ended.
         self.slots_used: i64 = 0
-        # Those of them that run now.
+        # Those of them that are running now.
         self.running: i64 = 0
-        # Ready, but not on a shelf: by order.
+        # Ready, but not in a ready list: by order.
         self.waiting = Heap()
-        self.front: Job | None = None
-        # The front, and those that have started and are to go on.
+        self.next_job: Job | None = None
+        # The next job, and started jobs that may continue.
         self.standing: list[Job] = []
-        # Held back by the wish of a worker.
+        # A worker closed the group until then.
         self.closed_until_ms: i64 = 0
-        # Jobs by order; before the head stand only such as need not start any more.
+        # Jobs by order; those before the head need not start anymore.
         self._line: list[Job] = []
         self._head: i64 = 0
         self._tokens: i64 = 0
@@ -82,21 +82,21 @@ class Lane(Item):
         self._window_ms: i64 = 0
         self._window_count: i64 = 0
 
-    # -- who belongs to it --------------------------------------------------------------------
+    # -- members of the group -----------------------------------------------------------------
 
     def add(self, job: Job, part: GlidePart) -> None:
-        """Take in a job, whose limits count if it is the newest."""
+        """Add a job; its limits apply if it is the newest."""
         self.jobs_count += 1
         if part.order > self.last_order:
             self.last_order = part.order
             if self.limits.equals(part.limits):
-                # One object for all that say the same.
+                # One object for all equal limits.
                 part.limits = self.limits
             else:
                 self._set_limits(part.limits)
         self.rejoin(job, part)
 
-    def _set_limits(self, limits: LaneLimits) -> None:
+    def _set_limits(self, limits: OrderingLimits) -> None:
         old = self.limits
         self.limits = limits
         if limits.capacity > 0 and old.capacity == 0:
@@ -104,7 +104,7 @@ class Lane(Item):
         self._tokens = min(self._tokens, limits.capacity)
 
     def rejoin(self, job: Job, part: GlidePart) -> None:
-        """Note that a job is to start, in its place."""
+        """Add a job that has yet to start, in its place in the order."""
         line = self._line
         count: i64 = len(line)
         if count == 0 or part_of(line[count - 1]).order < part.order:
@@ -143,50 +143,50 @@ class Lane(Item):
         return line[head]
 
     def wait(self, job: Job, part: GlidePart) -> None:
-        """Let a ready job wait behind others."""
+        """Make a ready job wait behind others."""
         part.is_standing = False
         job.sort_key = part.order + (_STARTED if job.deliveries > 0 else 0)
         self.waiting.push(job)
 
     def is_parked(self, job: Job) -> bool:
-        """Tell whether the lane lets nobody start, or go on, and a ready job waits for that.
+        """Return whether a ready job waits because the group lets no job start or continue.
 
-        Behind one that may start the others wait as in any line.
+        Jobs behind one that may start are not parked: they wait as in any queue.
         """
         if part_of(job).is_standing:
             return False
-        return self.front is None or job.deliveries > 0
+        return self.next_job is None or job.deliveries > 0
 
     # -- when they may start ------------------------------------------------------------------
 
     def is_held_by_others(self, job: Job) -> bool:
-        """Tell whether other jobs keep one from starting: by their number, or by their order."""
+        """Return whether other jobs keep one from starting: by their number, or by their order."""
         limits = self.limits
         if self.slots_used >= max(limits.concurrency, 1):
             return True
         return limits.is_sequential() and self.next_to_start() is not job
 
     def free_to_go_on(self) -> i64:
-        """Return how many more that have started may stand on their shelves; below 0, too many do.
+        """Return how many more started jobs may be in ready lists; below 0, too many are.
 
-        All that have started may, unless more have than may run at once: one came back from the
-        dead when another had its slot, or was taken by its name, or the limit was lowered.
+        All started jobs may, unless more have started than may run at once: one came back from dead
+        while another had its slot, or was taken by its id, or the limit was lowered.
         """
         going_on: i64 = len(self.standing)
-        if self.front is not None:
+        if self.next_job is not None:
             going_on -= 1
         return max(self.limits.concurrency, 1) - self.running - going_on
 
     def last_to_go_on(self) -> Job | None:
-        """Return the one that has started and came to stand on its shelf last."""
+        """Return the started job that entered its ready list last."""
         standing = self.standing
         at: i64 = len(standing) - 1
-        if at >= 0 and standing[at] is self.front:
+        if at >= 0 and standing[at] is self.next_job:
             at -= 1
         return standing[at] if at >= 0 else None
 
     def may_start_ms(self, cost: i64, now_ms: i64) -> i64:
-        """Return when time lets a job start that costs so much: now, or later."""
+        """Return when time lets a job of this cost start: now, or later."""
         limits = self.limits
         at_ms = max(now_ms, self.closed_until_ms)
         if limits.capacity > 0:
@@ -204,7 +204,7 @@ class Lane(Item):
         return at_ms
 
     def start(self, cost: i64, now_ms: i64) -> None:
-        """Count a job that starts."""
+        """Count a starting job."""
         limits = self.limits
         if limits.capacity > 0:
             self._tokens -= min(cost, limits.capacity)
@@ -215,23 +215,23 @@ class Lane(Item):
             self._window_count += 1
 
     def begin(self, now_ms: i64) -> None:
-        """Begin after a restart: with an empty bucket and a closed window."""
+        """Start after a restart with an empty bucket and a closed window."""
         self._tokens = 0
         self._filled_ms = now_ms
         self._window_ms = now_ms
         self._window_count = self.limits.rate_most
 
     def tokens(self, now_ms: i64) -> i64:
-        """Return how full the bucket is."""
+        """Return the level of the bucket."""
         self._fill(now_ms)
         return self._tokens
 
     def remainder(self) -> i64:
-        """Return what flowed into the bucket that is no whole thousandth of a token yet."""
+        """Return what flowed into the bucket below a thousandth of a token."""
         return self._remainder
 
     def window(self) -> tuple[i64, i64]:
-        """Return when the window began, and how many have started since."""
+        """Return when the window began, and how many jobs have started since."""
         return self._window_ms, self._window_count
 
     def _fill(self, now_ms: i64) -> None:
@@ -241,7 +241,7 @@ class Lane(Item):
             return
         self._filled_ms = now_ms
         missing = limits.capacity - self._tokens
-        # Beyond a full bucket nothing counts, and the product stays within 64 bits.
+        # More time than fills the bucket does not count; so the product stays within 64 bits.
         if passed_ms > missing * 1000 // limits.refill:
             self._tokens = limits.capacity
             self._remainder = 0

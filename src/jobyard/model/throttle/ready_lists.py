@@ -1,7 +1,7 @@
-"""Where ready jobs of glide-mq stand that are not in the stream, and the lanes of a queue.
+"""The ready lists of glide-mq jobs other than the stream, and the ordering groups of a queue.
 
-The stream is the queue's `ready` heap, where jobs of all other families stand as well. Doors that
-know no shelves take the best of all of them.
+The stream is the queue's `ready` heap, which also holds the jobs of all other families. Doors
+without ready lists take the best job of all of them.
 """
 
 from typing import Final, final
@@ -10,70 +10,74 @@ from mypy_extensions import i64
 
 from jobyard.model.index.heap import Heap
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.throttle.ordering_group import Lane
-
-# The shelves; a job that is not ready has that of the stream.
-STREAM: Final = 0
-# With a priority, or after a delay: until a worker promotes it.
-STAGED: Final = 1
-PROMOTED: Final = 2
-# The last to come is the first to go.
-STACK: Final = 3
+from jobyard.model.throttle.ordering_group import OrderingGroup
 
 
 @final
-class Shelves:
-    """The other shelves of one queue."""
+class ReadyList:
+    """The lists of ready jobs; a job that is not ready has STREAM."""
+
+    STREAM: Final = 0
+    # With a priority, or after a delay, until a worker promotes it.
+    STAGED: Final = 1
+    PROMOTED: Final = 2
+    # Last in, first out.
+    LIFO: Final = 3
+
+
+@final
+class ReadyLists:
+    """The ready lists of one queue other than the stream."""
 
     def __init__(self) -> None:
         self.staged = Heap()
         self.promoted = Heap()
-        self.stack = Heap()
-        # Ready jobs that are to be promoted, also those that wait in their lane.
+        self.lifo = Heap()
+        # Ready jobs that are yet to be promoted, including those that wait in their ordering group.
         self.staged_count: i64 = 0
-        # Those that are promoted or on the stack, and wait in their lane.
+        # Jobs that are promoted or LIFO, and wait in their ordering group.
         self.listed_apart: i64 = 0
-        self.lanes: dict[str, Lane] = {}
-        # Lanes that time alone opens, the first to open first.
+        self.orderings: dict[str, OrderingGroup] = {}
+        # Ordering groups that time alone opens, the first to open first.
         self.shut = Heap()
 
-    def heap(self, shelf: i64) -> Heap:
-        """Return one of them."""
-        if shelf == STAGED:
+    def heap(self, ready_list: i64) -> Heap:
+        """Return the heap of a list."""
+        if ready_list == ReadyList.STAGED:
             return self.staged
-        if shelf == PROMOTED:
+        if ready_list == ReadyList.PROMOTED:
             return self.promoted
-        assert shelf == STACK
-        return self.stack
+        assert ready_list == ReadyList.LIFO
+        return self.lifo
 
-    def lane(self, name: str) -> Lane:
-        """Return a lane, making it on first use."""
-        lane = self.lanes.get(name)
-        if lane is None:
-            lane = Lane(name)
-            self.lanes[name] = lane
-        return lane
+    def ordering(self, name: str) -> OrderingGroup:
+        """Return an ordering group, making it on first use."""
+        ordering = self.orderings.get(name)
+        if ordering is None:
+            ordering = OrderingGroup(name)
+            self.orderings[name] = ordering
+        return ordering
 
     def opens_ms(self) -> i64:
-        """Return when time opens the first lane, or NEVER_MS."""
+        """Return when time opens the first ordering group, or NEVER_MS."""
         shut = self.shut.items
         return shut[0].sort_key if shut else NEVER_MS
 
-    def shut_lane(self, lane: Lane, until_ms: i64) -> None:
-        """Note when time opens a lane."""
-        lane.sort_key = until_ms
-        if lane.pos < 0:
-            self.shut.push(lane)
+    def shut_ordering(self, ordering: OrderingGroup, until_ms: i64) -> None:
+        """Note when time opens an ordering group."""
+        ordering.sort_key = until_ms
+        if ordering.pos < 0:
+            self.shut.push(ordering)
         else:
-            self.shut.moved(lane)
+            self.shut.moved(ordering)
 
-    def open_lane(self, lane: Lane) -> None:
-        """Note that it is not time that holds a lane up."""
-        if lane.pos >= 0:
-            self.shut.remove(lane)
+    def open_ordering(self, ordering: OrderingGroup) -> None:
+        """Note that an ordering group does not wait for time."""
+        if ordering.pos >= 0:
+            self.shut.remove(ordering)
 
-    def forget_idle(self, lane: Lane) -> None:
-        """Drop a lane without jobs."""
-        if lane.jobs_count == 0:
-            self.open_lane(lane)
-            self.lanes.pop(lane.name, None)
+    def forget_idle(self, ordering: OrderingGroup) -> None:
+        """Drop an ordering group without jobs."""
+        if ordering.jobs_count == 0:
+            self.open_ordering(ordering)
+            self.orderings.pop(ordering.name, None)

@@ -1,7 +1,7 @@
-"""What holds the jobs of a queue back: the pause flag, limits of number and rate, groups.
+"""Limits on taking the jobs of a queue: the pause flag, concurrency and rate limits, groups.
 
-A queue has `Rules` only once somebody set one. Settings are remembered as a whole; how full a
-bucket is, is not: after a restart it starts empty, so that a restart never lets more through.
+A queue has `Rules` only once one was set. Settings are stored as a whole; the level of a bucket is
+not: after a restart it starts empty, so that a restart never lets more jobs through.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobyard.model.index.heap import Heap
 from jobyard.model.limits import NEVER_MS
 
 if TYPE_CHECKING:
-    from jobyard.model.throttle.ready_lists import Shelves
+    from jobyard.model.throttle.ready_lists import ReadyLists
 
 NO_LIMIT: Final = -1
 
@@ -24,7 +24,7 @@ DAY_MS: Final = 86_400_000
 
 @final
 class Bucket:
-    """So many in so much time, refilled all the time.
+    """A token bucket: `most` jobs in `per_ms`, refilled continuously.
 
     Its level is counted in job-milliseconds (a job costs `per_ms` of them), so no fraction is lost.
     """
@@ -36,26 +36,26 @@ class Bucket:
         self._since_ms: i64 = 0
 
     def fill(self, now_ms: i64) -> None:
-        """Begin with as many as there may ever be."""
+        """Start full."""
         self._level = self.most * self.per_ms
         self._since_ms = now_ms
 
     def begin(self, now_ms: i64) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._level = 0
         self._since_ms = now_ms
 
     def has_one(self, now_ms: i64) -> bool:
-        """Tell whether one may pass now."""
+        """Return whether one job may pass now."""
         self._refill(now_ms)
         return self._level >= self.per_ms and self.most > 0
 
     def take_one(self) -> None:
-        """Let one pass."""
+        """Let one job pass."""
         self._level -= self.per_ms
 
     def next_ms(self, now_ms: i64) -> i64:
-        """Return when the next one may pass."""
+        """Return when the next job may pass."""
         if self.most <= 0:
             return NEVER_MS
         self._refill(now_ms)
@@ -64,7 +64,7 @@ class Bucket:
 
     def _refill(self, now_ms: i64) -> None:
         if now_ms > self._since_ms and self.most > 0:
-            # Beyond a full bucket nothing counts, and the product stays within 64 bits.
+            # More time than fills the bucket does not count; so the product stays within 64 bits.
             passed = min(now_ms - self._since_ms, self.per_ms)
             self._level = min(self.most * self.per_ms, self._level + passed * self.most)
             self._since_ms = now_ms
@@ -78,22 +78,22 @@ class Group:
         self.name: str = name
         self.ready = Heap()
         self.leased_count: i64 = 0
-        # Jobs of the group in any state but at rest.
+        # Jobs of the group that have not ended.
         self.jobs_count: i64 = 0
-        # Set by name, and remembered.
+        # Set by name, and stored.
         self.concurrency: i64 = NO_LIMIT
         self.rate_most: i64 = NO_LIMIT
         self.rate_ms: i64 = 0
         self.is_paused: bool = False
-        # Volatile.
+        # Not stored.
         self.closed_until_ms: i64 = 0
         self.bucket: Bucket | None = None
-        # What a puller brings along; what was set by name goes first.
+        # Defaults sent by a puller; values set by name take precedence.
         self.default_concurrency: i64 = NO_LIMIT
         self.default_bucket: Bucket | None = None
 
     def is_plain(self) -> bool:
-        """Tell whether nothing was set for it."""
+        """Return whether nothing was set for it."""
         return self.concurrency < 0 and self.rate_most < 0 and not self.is_paused
 
     def limit(self) -> i64:
@@ -101,17 +101,17 @@ class Group:
         return self.concurrency if self.concurrency >= 0 else self.default_concurrency
 
     def rate(self) -> Bucket | None:
-        """Return the limit of its rate."""
+        """Return its rate limit."""
         return self.bucket if self.bucket is not None else self.default_bucket
 
     def encode(self) -> bytes:
-        """Return what was set."""
+        """Return what was set by name."""
         return encode_numbers(
             (self.concurrency, self.rate_most, self.rate_ms, 1 if self.is_paused else 0)
         )
 
     def fill(self, data: bytes, now_ms: i64) -> None:
-        """Take on what `encode` wrote down."""
+        """Decode what `encode` wrote."""
         self.concurrency = read_i64_le(data, 0)
         self.set_rate(read_i64_le(data, 8), read_i64_le(data, 16))
         self.is_paused = read_i64_le(data, 24) != 0
@@ -119,7 +119,7 @@ class Group:
             self.bucket.begin(now_ms)
 
     def set_rate(self, most: i64, per_ms: i64) -> None:
-        """Limit its rate, or with a negative number no longer."""
+        """Set its rate limit; a negative number removes it."""
         self.rate_most = most
         self.rate_ms = per_ms
         self.bucket = Bucket(most, per_ms) if most >= 0 else None
@@ -134,7 +134,7 @@ class Settings:
         self.concurrency: i64 = NO_LIMIT
         self.rate_most: i64 = NO_LIMIT
         self.rate_ms: i64 = 0
-        # Wall time after which the rate is free again; 0: never.
+        # Wall time after which the rate limit ends; 0: never.
         self.rate_until_ms: i64 = 0
         self.stalls_on: bool = True
         self.stall_ms: i64 = 30_000
@@ -143,7 +143,7 @@ class Settings:
         self.dead_auto_retry: bool = False
         self.dead_retry_ms: i64 = 3_600_000
         self.dead_retries_max: i64 = 3
-        # -1: for ever.
+        # -1: forever.
         self.dead_age_ms: i64 = 7 * DAY_MS
         self.dead_max: i64 = 10_000
 
@@ -169,7 +169,7 @@ class Settings:
         )
 
     def fill(self, data: bytes) -> None:
-        """Take on what `encode` wrote down."""
+        """Decode what `encode` wrote."""
         self.is_paused = read_i64_le(data, 0) != 0
         self.concurrency = read_i64_le(data, 8)
         self.rate_most = read_i64_le(data, 16)
@@ -190,7 +190,7 @@ DEFAULTS: Final = Settings()
 
 
 def encode_numbers(numbers: tuple[i64, ...]) -> bytes:
-    """Return numbers one after the other."""
+    """Return the numbers one after the other."""
     out = BytesWriter()
     for number in numbers:
         write_i64_le(out, number)
@@ -199,7 +199,7 @@ def encode_numbers(numbers: tuple[i64, ...]) -> bytes:
 
 @final
 class Rules:
-    """What holds back the jobs of one queue."""
+    """The limits on taking the jobs of one queue."""
 
     def __init__(self) -> None:
         self.settings = Settings()
@@ -207,8 +207,8 @@ class Rules:
         self.groups: dict[str, Group] = {}
         # Groups with ready jobs, next to be served first.
         self.ring: list[Group] = []
-        # Made by the first job of glide-mq that stands on another shelf than the stream.
-        self.shelves: Shelves | None = None
+        # Made by the first glide-mq job in a ready list other than the stream.
+        self.ready_lists: ReadyLists | None = None
 
     def group(self, name: str) -> Group:
         """Return a group, making it on first use."""
@@ -219,7 +219,7 @@ class Rules:
         return group
 
     def forget_idle(self, group: Group) -> None:
-        """Drop a group without jobs for which nothing was set, and that is not held back."""
+        """Drop a group that has no jobs, no settings, and is not paused."""
         if (
             group.jobs_count == 0
             and group.leased_count == 0

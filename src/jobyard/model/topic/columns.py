@@ -1,11 +1,11 @@
-"""Values of one kind side by side, laid out as data tools read them from memory.
+"""Columns of values of one kind, in the memory layout that data tools read.
 
     numbers   8 bytes each, little-endian
-    texts     all of them joined; beside them `count + 1` places, of 4 bytes each, between them
-    validity  one bit each, lowest first; 1 where there is a value; nothing if all have one
+    texts     all of them joined, and `count + 1` offsets of 4 bytes: where each begins and ends
+    validity  one bit each, lowest first; 1 where there is a value; empty if all have one
 
-This is the layout of Arrow, which knows more kinds. Knows neither messages nor what the values
-mean. Invariant: every column of a page has the same `count`.
+This is the layout of Arrow, which has more kinds. Knows neither messages nor what the values mean.
+Invariant: every column of a page has the same `count`.
 """
 
 from typing import Final, final
@@ -13,26 +13,26 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
-# Places of texts have a sign.
-TEXT_SIZE_MAX: Final = 0x7FFFFFFF
+# Offsets of texts are signed.
+COLUMN_SIZE_MAX: Final = 0x7FFFFFFF
 
 
 class Column:
-    """What all columns have."""
+    """The base of all columns."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
         self.nulls: i64 = 0
         self._values = BytesWriter()
-        # A byte for each value or null, once there was a null.
+        # A byte for each value or null, after the first null.
         self._flags = BytesWriter()
 
     def buffers(self) -> list[bytes]:
-        """Return the parts of the column that a reader maps, validity first."""
+        """Return the buffers of the column that a reader maps, validity first."""
         raise NotImplementedError
 
     def validity(self) -> bytes:
-        """Return a bit for each value; nothing if there is no null."""
+        """Return a bit for each value; empty if there is no null."""
         if self.nulls == 0:
             return b""
         if self.nulls == self.count:
@@ -41,7 +41,7 @@ class Column:
         bits = BytesWriter()
         at: i64 = 0
         while at < self.count:
-            # Eight bytes of one bit each fold into one byte: pairs, then fours, then all.
+            # Eight bytes of one bit each are folded into one byte: pairs, then fours, then all.
             eight = read_i64_le(flags, at)
             eight |= eight >> 7
             eight |= eight >> 14
@@ -67,7 +67,7 @@ class Column:
 
 
 @final
-class Numbers(Column):
+class NumberColumn(Column):
     """A column of whole numbers, or of times."""
 
     def add(self, number: i64) -> None:
@@ -76,14 +76,14 @@ class Numbers(Column):
         self._note_value()
 
     def add_known(self, number: i64) -> None:
-        """Append a number, of which 0 says that nothing is known."""
+        """Append a number; 0 becomes a null."""
         if number == 0:
             self.add_nulls(1)
         else:
             self.add(number)
 
     def add_nulls(self, count: i64) -> None:
-        """Append so many that have no value."""
+        """Append `count` nulls."""
         if count == 1:
             write_i64_le(self._values, 0)
         else:
@@ -96,7 +96,7 @@ class Numbers(Column):
 
 
 @final
-class Texts(Column):
+class TextColumn(Column):
     """A column of texts, or of bytes."""
 
     def __init__(self) -> None:
@@ -105,26 +105,26 @@ class Texts(Column):
         write_i32_le(self._places, 0)
 
     def size(self) -> i64:
-        """Return how long all texts are together."""
+        """Return the total size of all texts."""
         return len(self._values)
 
     def add(self, text: bytes) -> None:
-        """Append a text; all of them together must not be longer than places can tell."""
+        """Append a text; the total size must not exceed COLUMN_SIZE_MAX."""
         self._values.write(text)
         size: i64 = len(self._values)
-        assert size <= TEXT_SIZE_MAX
+        assert size <= COLUMN_SIZE_MAX
         write_i32_le(self._places, i32(size))
         self._note_value()
 
     def add_known(self, text: bytes) -> None:
-        """Append a text, of which an empty one says that nothing is known."""
+        """Append a text; an empty one becomes a null."""
         if len(text) > 0:
             self.add(text)
         else:
             self.add_nulls(1)
 
     def add_nulls(self, count: i64) -> None:
-        """Append so many that have no value."""
+        """Append `count` nulls."""
         size = i32(len(self._values))
         left = count
         while left > 0:
@@ -133,5 +133,5 @@ class Texts(Column):
         self._note_nulls(count)
 
     def buffers(self) -> list[bytes]:
-        """Return validity, places and texts."""
+        """Return validity, offsets and texts."""
         return [self.validity(), self._places.getvalue(), self._values.getvalue()]

@@ -1,7 +1,7 @@
-"""What is configured of a topic, whether it is a log of records or a queue of jobs.
+"""The configuration of a topic, whether it is a log of records or a queue of jobs.
 
-Replaced as a whole, never field by field: what a configuration leaves out goes back to its default.
-Knows the names, defaults and bounds of the fields, and how it is written down; knows no topic.
+Replaced as a whole, never field by field: a field that is left out goes back to its default. Knows
+the names, defaults and bounds of the fields, and how they are encoded; knows no topic.
 """
 
 import json
@@ -15,7 +15,7 @@ QUEUE: Final = "queue"
 DISCARD_OLD: Final = "old"
 DISCARD_REJECT: Final = "reject"
 
-# From what is promised nothing to what survives any crash.
+# From no promise at all to surviving any crash.
 EPHEMERAL: Final = "ephemeral"
 MEMORY: Final = "memory"
 DISK: Final = "disk"
@@ -26,9 +26,9 @@ LEASE_MS_MIN: Final = 100
 LEASE_MS_MAX: Final = 86_400_000
 LEASE_MS_DEFAULT: Final = 30_000
 JITTER_MS_MAX: Final = 5000
-PRIORITY_MAX: Final = 1000
+TOPIC_PRIORITY_MAX: Final = 1000
 WINDOW_MS_DEFAULT: Final = 120_000
-WHOLE_MAX: Final = (1 << 63) - 1
+CONFIG_NUMBER_MAX: Final = (1 << 63) - 1
 
 TOPIC_NAME_MAX: Final = 255
 _MARKS_IN_NAME: Final = "._:-"
@@ -49,7 +49,7 @@ class TopicConfig:
         self.cap_bytes: int = 0
         self.discard: str = DISCARD_OLD
         self.durability: str = DISK
-        # Whether the class was named, not derived: then it holds at every door.
+        # Whether the durability was named, not derived: a named one applies at every door.
         self.is_named: bool = False
         self.priority: int | None = None
         self.auto_priority: bool = True
@@ -63,11 +63,11 @@ class TopicConfig:
         self.leases_durable: bool = False
 
     def is_exceeded_by(self, count: int, size: int) -> bool:
-        """Tell whether a write of so many records and bytes is more than there may ever be."""
+        """Return whether a write of this many records and bytes exceeds what the topic may hold."""
         return 0 < self.cap_records < count or 0 < self.cap_bytes < size
 
     def fields(self) -> dict[str, object]:
-        """Return every field as it is shown."""
+        """Return every field as shown to clients."""
         return {
             "type": self.type,
             "ttl_ms": self.ttl_ms,
@@ -89,59 +89,61 @@ class TopicConfig:
         }
 
     def encode(self) -> bytes:
-        """Return it as it is remembered."""
+        """Return its stored form."""
         return json.dumps([self.is_named, self.fields()], separators=(",", ":")).encode()
 
 
 def decode_config(data: bytes) -> TopicConfig:
-    """Return the configuration that `encode` wrote down."""
+    """Decode what `encode` wrote."""
     is_named, fields = json.loads(data)
     config = read_config(fields)
     config.is_named = is_named
     return config
 
 
-# The log of what became of jobs, which nobody writes to.
-EVENTS: Final = "_events"
+# The log of job history, which clients cannot write to.
+EVENTS_TOPIC: Final = "_events"
 
-# In the place of a queue's configuration: its name is that of a log, and it takes no jobs.
+# Stands for the configuration of a queue whose name belongs to a log, so that it takes no jobs.
 BARRED: Final = TopicConfig()
 
 
 def read_config(given: dict[str, object]) -> TopicConfig:
-    """Return the configuration that a client describes; what it leaves out has its default."""
+    """Return the configuration that a client sent; fields it leaves out have their defaults."""
     config = TopicConfig()
     config.type = _choice(given, "type", (LOG, QUEUE), LOG)
-    config.ttl_ms = _whole(given, "ttl_ms", 0, WHOLE_MAX)
-    config.cap_records = _whole(given, "cap_records", 0, WHOLE_MAX)
-    config.cap_bytes = _whole(given, "cap_bytes", 0, WHOLE_MAX)
+    config.ttl_ms = _whole(given, "ttl_ms", 0, CONFIG_NUMBER_MAX)
+    config.cap_records = _whole(given, "cap_records", 0, CONFIG_NUMBER_MAX)
+    config.cap_bytes = _whole(given, "cap_bytes", 0, CONFIG_NUMBER_MAX)
     config.discard = _choice(given, "discard", (DISCARD_OLD, DISCARD_REJECT), DISCARD_OLD)
     is_durable = _flag(given, "durable", otherwise=False)
     config.durability = _choice(given, "durability", DURABILITIES, FSYNC if is_durable else DISK)
     config.is_named = given.get("durability") is not None
     if given.get("priority") is not None:
-        config.priority = _signed(given, "priority", PRIORITY_MAX)
+        config.priority = _signed(given, "priority", TOPIC_PRIORITY_MAX)
     config.auto_priority = _flag(given, "auto_priority", otherwise=True)
     config.auto_create = _flag(given, "auto_create", otherwise=True)
-    window_ms = _whole(given, "idempotency_window_ms", WINDOW_MS_DEFAULT, WHOLE_MAX)
+    window_ms = _whole(given, "idempotency_window_ms", WINDOW_MS_DEFAULT, CONFIG_NUMBER_MAX)
     config.idempotency_window_ms = window_ms
     config.dedupe_node = _flag(given, "dedupe_node", otherwise=True)
-    lease_ms = _whole(given, "lease_ms", LEASE_MS_DEFAULT, WHOLE_MAX)
+    lease_ms = _whole(given, "lease_ms", LEASE_MS_DEFAULT, CONFIG_NUMBER_MAX)
     config.lease_ms = clamp_lease_ms(lease_ms)
-    config.claim_jitter_ms = min(_whole(given, "claim_jitter_ms", 0, WHOLE_MAX), JITTER_MS_MAX)
-    config.max_deliveries = _whole(given, "max_deliveries", 0, WHOLE_MAX)
+    config.claim_jitter_ms = min(
+        _whole(given, "claim_jitter_ms", 0, CONFIG_NUMBER_MAX), JITTER_MS_MAX
+    )
+    config.max_deliveries = _whole(given, "max_deliveries", 0, CONFIG_NUMBER_MAX)
     config.dead_letter = _topic(given, "dead_letter")
     config.leases_durable = _flag(given, "leases_durable", otherwise=False)
     return config
 
 
 def clamp_lease_ms(lease_ms: int) -> int:
-    """Return how long a lease may last when so much was asked for."""
+    """Return the lease duration that is granted for a requested one."""
     return max(LEASE_MS_MIN, min(lease_ms, LEASE_MS_MAX))
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether a topic may be called so."""
+    """Return whether this is a valid topic name."""
     if not 1 <= len(name) <= TOPIC_NAME_MAX or not name.isascii() or not name[0].isalnum():
         return False
     return all(letter.isalnum() or letter in _MARKS_IN_NAME for letter in name)

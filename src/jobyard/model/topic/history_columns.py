@@ -1,48 +1,48 @@
-"""Rows of the yard's history column by column.
+"""Rows of the yard's history as columns.
 
-Times are in microseconds, and have no value where a row says 0; so have texts that are empty, and
-lease, holder and ttl, which are never 0 where they are known. Other numbers are as they are.
+Times are in microseconds, and null where a row has 0; so are empty texts, and lease, holder and
+ttl, which are never 0 when known. Other numbers are stored unchanged.
 """
 
 from typing import Final, final
 
-from jobyard.model.topic.columns import Column, Numbers, Texts
+from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.model.topic.history_row import HistoryRow
 
-# Names of queues that are remembered as bytes, beside the words that rows are made of.
+# How many words (queue names and the words that rows consist of) are cached as bytes.
 WORDS_MAX: Final = 1024
 
 
 @final
 class HistoryColumns:
-    """Some rows that follow each other."""
+    """Some consecutive rows."""
 
     def __init__(self) -> None:
-        self.seqs = Numbers()
-        self.times = Numbers()
-        self.events = Texts()
-        self.queues = Texts()
-        self.job_ids = Numbers()
-        self.states = Texts()
-        self.families = Texts()
-        self.ranks = Numbers()
-        self.attempts = Numbers()
-        self.deliveries = Numbers()
-        self.sizes = Numbers()
-        self.leases = Numbers()
-        self.holders = Numbers()
-        self.doors = Texts()
-        self.ttls = Numbers()
-        self.due = Numbers()
-        self.enqueued = Numbers()
-        self.available = Numbers()
-        self.claimed = Numbers()
-        self.finished = Numbers()
-        self.errors = Texts()
+        self.seqs = NumberColumn()
+        self.times = NumberColumn()
+        self.events = TextColumn()
+        self.queues = TextColumn()
+        self.job_ids = NumberColumn()
+        self.states = TextColumn()
+        self.families = TextColumn()
+        self.ranks = NumberColumn()
+        self.attempts = NumberColumn()
+        self.deliveries = NumberColumn()
+        self.sizes = NumberColumn()
+        self.leases = NumberColumn()
+        self.holders = NumberColumn()
+        self.doors = TextColumn()
+        self.ttls = NumberColumn()
+        self.due = NumberColumn()
+        self.enqueued = NumberColumn()
+        self.available = NumberColumn()
+        self.claimed = NumberColumn()
+        self.finished = NumberColumn()
+        self.errors = TextColumn()
         self._words: dict[str, bytes] = {}
 
     def columns(self) -> list[Column]:
-        """Return the columns in the order readers see them."""
+        """Return the columns in the order that readers see."""
         return [
             self.seqs,
             self.times,
@@ -92,7 +92,7 @@ class HistoryColumns:
         self.errors.add_known(row.error.encode(errors="replace") if row.error else b"")
 
     def _encoded(self, word: str) -> bytes:
-        """Return a word as bytes: the same few come again and again."""
+        """Return a word as bytes: the same few are used again and again."""
         found = self._words.get(word)
         if found is None:
             found = word.encode(errors="replace")

@@ -1,10 +1,10 @@
-"""A log: records in the order they were appended, read by cursor, let go from the oldest end.
+"""A log: records in the order they were appended, read by cursor, removed from the oldest end.
 
-Seqs rise and are never given twice. `earliest_seq` is the first record there is, `next_seq` when
-there is none. Three floors tell why what lies below them is gone: by cap, by time, or because
-somebody asked for it; a reader is told of the first two only.
+Seqs rise and are never reused. `earliest_seq` is that of the first existing record, or `next_seq`
+if there is none. Three floors tell why everything below them is gone: by cap, by time, or because a
+client deleted it; readers are notified of the first two only.
 
-Holds the records of one log in chunks and all that is said about them; knows no journal and no
+Holds the records of one log in chunks and everything known about them; knows no journal and no
 clock. Invariant: `count` and `bytes` are those of the live records of all chunks, and every chunk
 but the last has one.
 """
@@ -17,14 +17,14 @@ from mypy_extensions import i32, i64, mypyc_attr, trait
 
 from jobyard.errors import YardFull
 from jobyard.model.index.recent_keys import RecentKeys
-from jobyard.model.topic.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, Chunk
+from jobyard.model.topic.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, LogChunk
 
 if TYPE_CHECKING:
     from jobyard.model.index.item import Item
     from jobyard.model.topic.config import TopicConfig
     from jobyard.model.topic.log_rows import LogRows
 
-# Why a reader has missed something.
+# Why a reader has missed records.
 CAP: Final = "cap"
 TTL: Final = "ttl"
 MIXED: Final = "mixed"
@@ -32,16 +32,16 @@ RECREATED: Final = "recreated"
 
 
 class TopicFull(YardFull):
-    """The topic is full and rather refuses what is new than let go of what is old."""
+    """The topic is full, and configured to refuse new records instead of removing old ones."""
 
 
 class WriteTooLarge(TopicFull):
-    """One write is larger than all the topic may ever hold."""
+    """One write is larger than all that the topic may ever hold."""
 
 
 @final
-class Row:
-    """A record as its writer gives it: data is JSON text, meta that of an object or empty."""
+class LogRecord:
+    """A record as its writer sent it: data is JSON text, meta that of an object or empty."""
 
     def __init__(self, data: bytes, meta: bytes = b"", tag: str = "", node: str = "") -> None:
         self.data: bytes = data
@@ -52,7 +52,7 @@ class Row:
 
 @final
 class Tombstone:
-    """What a reader is told who comes too late for some records."""
+    """What a reader gets that comes too late for some records."""
 
     def __init__(
         self, gap_from: i64, gap_to: i64, reason: str, earliest_seq: i64, head_seq: i64
@@ -60,7 +60,7 @@ class Tombstone:
         self.gap_from: i64 = gap_from
         self.gap_to: i64 = gap_to
         self.reason: str = reason
-        # Some of them may have been deleted before.
+        # Some of them may have been deleted earlier.
         self.missed_estimate: i64 = gap_to - gap_from + 1
         self.earliest_seq: i64 = earliest_seq
         self.head_seq: i64 = head_seq
@@ -68,7 +68,7 @@ class Tombstone:
 
 @final
 class LogQuery:
-    """Which records a reader wants, and how they are to be shown."""
+    """Which records a reader wants, and how they are shown."""
 
     def __init__(
         self,
@@ -101,16 +101,16 @@ class LogPage:
         self.head_seq: i64 = head_seq
         self.earliest_seq: i64 = earliest_seq
         self.tombstone: Tombstone | None = None
-        # Records looked at, shown or not.
+        # Records scanned, shown or not.
         self.scanned: i64 = 0
-        # The batch that must be safe before anyone is told, or even on the disk.
+        # The batch that must be safe (if `is_synced`, on disk) before the page is sent.
         self.batch: i64 = batch
         self.is_synced: bool = False
 
 
 @final
 class Appended:
-    """The seqs a write got, or an earlier write with the same key."""
+    """The seqs of a write, or of an earlier write with the same key."""
 
     def __init__(self, first_seq: i64, last_seq: i64, batch: i64, *, is_deduped: bool) -> None:
         self.first_seq: i64 = first_seq
@@ -120,15 +120,15 @@ class Appended:
 
 
 @trait
-class Onward:
-    """What passes the records of a log on to other topics."""
+class RecordForwarder:
+    """Passes the records of a log on to other topics."""
 
     def room(self, count: i64, size: i64) -> i64:
-        """Return the most bytes in the journal that so many records of so many bytes take there."""
+        """Return the most journal bytes that this many records and bytes can take there."""
         raise NotImplementedError
 
     def at_once(self, count: i64) -> i64:
-        """Return how many of so many records would be passed on in this turn, one by one."""
+        """Return how many of `count` records would be passed on one by one in this turn."""
         raise NotImplementedError
 
     def copy(self, now_ms: i64) -> None:
@@ -138,10 +138,10 @@ class Onward:
 @mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class LogReader:
-    """Somebody who wants to know that there is news in a log."""
+    """A reader that is notified of changes of a log."""
 
     def appended(self, log: LogTopic) -> None:
-        """Look again: something was appended or set, or the log was dropped."""
+        """Read again: something was appended or set, or the log was dropped."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -151,14 +151,14 @@ class OpenLogReader(LogReader):
 
 @final
 class WriteKey:
-    """What is remembered of a write that came with a key."""
+    """What is remembered of a write with a key."""
 
     def __init__(self, first_seq: i64, last_seq: i64, at_ms: i64, batch: i64) -> None:
         self.first_seq: i64 = first_seq
         self.last_seq: i64 = last_seq
         self.at_ms: i64 = at_ms
         self.batch: i64 = batch
-        # Segment that holds its record, and its weight there.
+        # The segment that holds its record, and its size there.
         self.segment: i64 = 0
         self.weight: i64 = 0
 
@@ -175,54 +175,54 @@ class LogTopic:
         self.segment: i32 = 0
         self.incarnation: i64 = 0
         self.is_dropped: bool = False
-        # Whether the journal ever took a record of it.
+        # Whether the journal ever got a record of it.
         self.is_written: bool = False
         self.next_seq: i64 = 1
-        # No seq from here on has been given out before a record said so.
+        # The journal reserves seqs below this before they are given out.
         self.seq_limit: i64 = 1
-        self.limit_before: i64 = 1
+        self.durable_limit: i64 = 1
         self.limit_batch: i64 = 0
         self.earliest_seq: i64 = 1
-        # Whether more is to be let go of than was at once.
+        # Whether more records are due for removal than could be removed at once.
         self.is_late: bool = False
         self.cap_floor: i64 = 1
         self.ttl_floor: i64 = 1
         self.erased_floor: i64 = 1
         self.count: i64 = 0
         self.bytes: i64 = 0
-        # Text in memory, and how much of it the budget knows of.
+        # Bytes of text in memory, and how much of it is counted in the memory budget.
         self.memory: i64 = 0
         self.memory_counted: i64 = 0
-        # On the wall; 0 before the first write.
+        # Wall time; 0 before the first write.
         self.last_write_ms: i64 = 0
-        # Steady; not remembered.
+        # Steady time; not stored.
         self.last_read_ms: i64 = 0
         # Batch of the newest change.
         self.batch: i64 = 0
-        self.chunks: list[Chunk] = []
-        # While the journal is read back, records may come to any chunk.
+        self.chunks: list[LogChunk] = []
+        # While the journal is read back, records may be added to any chunk.
         self.is_filling: bool = False
-        # Text of chunks that begin below this seq has been let go of, where that can be.
+        # Text of chunks that begin below this seq was dropped from memory, where possible.
         self.cooled_below: i64 = 0
-        # A task lets go of text.
+        # Whether a task is dropping text from memory.
         self.is_cooling: bool = False
         self.keys: RecentKeys[WriteKey] = RecentKeys()
         self.readers: dict[LogReader, None] = {}
-        self.onward: Onward | None = None
-        # Rings when the first record has lived long enough.
+        self.onward: RecordForwarder | None = None
+        # Fires when the first record expires.
         self.alarm: Item | None = None
-        # Weight of records that are gone, by the segment that holds them, not yet off its books.
+        # Bytes of removed records by segment, not yet subtracted from its live bytes.
         self.freed: dict[int, int] = {}
 
     def evict_floor(self) -> i64:
-        """Return the seq below which something was lost that nobody asked to go."""
+        """Return the seq below which records were lost that no client deleted."""
         return max(self.cap_floor, self.ttl_floor)
 
     def floor(self) -> i64:
         """Return the seq below which there is no record."""
         return max(self.cap_floor, self.ttl_floor, self.erased_floor)
 
-    # -- finding -------------------------------------------------------------------------------
+    # -- lookup --------------------------------------------------------------------------------
 
     def chunk_index(self, seq: i64) -> i64:
         """Return the index of the first chunk that ends at `seq` or later."""
@@ -236,7 +236,7 @@ class LogTopic:
                 high = middle
         return low
 
-    def chunk_of(self, seq: i64) -> Chunk | None:
+    def chunk_of(self, seq: i64) -> LogChunk | None:
         """Return the chunk that has a slot for `seq`."""
         index = self.chunk_index(seq)
         if index < len(self.chunks) and self.chunks[index].base <= seq:
@@ -244,16 +244,16 @@ class LogTopic:
         return None
 
     def is_alive(self, seq: i64) -> bool:
-        """Tell whether there is a record with this seq."""
+        """Return whether there is a record with this seq."""
         chunk = self.chunk_of(seq)
         return chunk is not None and chunk.is_alive(seq - chunk.base)
 
-    # -- in ------------------------------------------------------------------------------------
+    # -- adding --------------------------------------------------------------------------------
 
     def add(self, rows: LogRows, segment: i64) -> bool:
-        """Add rows behind all records there are; their seqs run without a gap.
+        """Add rows after all existing records; their seqs are consecutive.
 
-        If they fill a chunk, and are many, its texts are left to be joined later; True then.
+        If many rows fill a chunk, its texts are left to be joined later; returns True then.
         """
         start: i64 = 0
         count: i64 = len(rows.seqs)
@@ -272,8 +272,8 @@ class LogTopic:
             start = end
         return count > 1 and len(self.chunks) > max(chunks_count, 1)
 
-    def _open_chunk(self, seq: i64, *, is_joining: bool) -> Chunk:
-        """Return the chunk whose next slot is that of `seq`, and join the texts of one before."""
+    def _open_chunk(self, seq: i64, *, is_joining: bool) -> LogChunk:
+        """Return the chunk whose next slot is that of `seq`; join the texts of the one before."""
         chunks = self.chunks
         base = chunk_base(seq)
         if not chunks or chunks[-1].base != base:
@@ -282,27 +282,27 @@ class LogTopic:
                     self.memory -= chunks.pop().memory
                 elif is_joining:
                     chunks[-1].join()
-            chunks.append(Chunk(base))
+            chunks.append(LogChunk(base))
         chunk = chunks[-1]
         chunk.pad(seq - base)
         return chunk
 
-    def cool(self, chunk: Chunk) -> None:
-        """Let go of the text of a chunk that gets no more records."""
+    def cool(self, chunk: LogChunk) -> None:
+        """Drop the text of a full chunk from memory."""
         memory = chunk.memory
         chunk.cool()
         self.memory += chunk.memory - memory
 
     def put_back(self, rows: LogRows, i: i64, segment: i64) -> None:
-        """Add row `i` wherever it belongs; while the journal is read back only."""
+        """Add row `i` where it belongs; only while the journal is read back."""
         seq: i64 = rows.seqs[i]
         base = chunk_base(seq)
         index = self.chunk_index(base)
-        # The slots of a chunk may end before the seq, those of the next begin behind it.
+        # The slots of a chunk may end before the seq, and those of the next begin after it.
         if index > 0 and self.chunks[index - 1].base == base:
             index -= 1
         if index == len(self.chunks) or self.chunks[index].base != base:
-            self.chunks.insert(index, Chunk(base))
+            self.chunks.insert(index, LogChunk(base))
         chunk = self.chunks[index]
         memory = chunk.memory
         size = chunk.bytes
@@ -315,10 +315,10 @@ class LogTopic:
         self.bytes += chunk.bytes - size
         self.count += 1
 
-    # -- out -----------------------------------------------------------------------------------
+    # -- removing ------------------------------------------------------------------------------
 
-    def kill(self, chunk: Chunk, slot: i64) -> None:
-        """Let go of a record; a search for the first one must follow."""
+    def kill(self, chunk: LogChunk, slot: i64) -> None:
+        """Remove a record; the caller must then call `find_earliest`."""
         segment = chunk.segments[slot]
         if segment != 0:
             self.freed[segment] = self.freed.get(segment, 0) + chunk.weight_of(slot)
@@ -329,8 +329,8 @@ class LogTopic:
         self.bytes += chunk.bytes - size
         self.count -= 1
 
-    def kill_chunk(self, chunk: Chunk) -> None:
-        """Let go of all records of a chunk; a search for the first one must follow."""
+    def kill_chunk(self, chunk: LogChunk) -> None:
+        """Remove all records of a chunk; the caller must then call `find_earliest`."""
         self._free_all(chunk)
         memory = chunk.memory
         self.bytes -= chunk.bytes
@@ -338,8 +338,8 @@ class LogTopic:
         chunk.kill_all()
         self.memory += chunk.memory - memory
 
-    def take_all(self) -> list[Chunk]:
-        """Let go of all records at once; return their chunks, to be freed when there is time."""
+    def take_all(self) -> list[LogChunk]:
+        """Remove all records at once; return their chunks, to be freed later."""
         chunks = self.chunks
         for chunk in chunks:
             self._free_all(chunk)
@@ -350,8 +350,8 @@ class LogTopic:
         self.find_earliest()
         return chunks
 
-    def _free_all(self, chunk: Chunk) -> None:
-        """Count the weight of all records of a chunk as gone."""
+    def _free_all(self, chunk: LogChunk) -> None:
+        """Count the bytes of all records of a chunk as freed."""
         if chunk.count == 0:
             return
         if chunk.is_in_one_segment():
@@ -375,7 +375,7 @@ class LogTopic:
             self.freed[segment] = self.freed.get(segment, 0) + weight
 
     def kill_below(self, floor: i64) -> None:
-        """Let go of every record below `floor`."""
+        """Remove every record below `floor`."""
         for chunk in self.chunks:
             if chunk.base >= floor:
                 break
@@ -393,8 +393,8 @@ class LogTopic:
         self.find_earliest()
 
     def sweep(self) -> None:
-        """Let go of chunks without a record, wherever they are, and find the first record."""
-        kept: list[Chunk] = []
+        """Remove chunks without a record, wherever they are, and find the first record."""
+        kept: list[LogChunk] = []
         for chunk in self.chunks:
             if chunk.count > 0 or chunk is self.chunks[-1]:
                 kept.append(chunk)
@@ -412,7 +412,7 @@ class LogTopic:
                 break
 
     def floor_without(self, count: i64, size: i64) -> i64:
-        """Return below which seq so many records and bytes, or all, lie."""
+        """Return the seq below which there are this many records and bytes, or all."""
         floor = self.earliest_seq
         for chunk in self.chunks:
             if count <= 0 and size <= 0:
@@ -433,14 +433,14 @@ class LogTopic:
         return floor
 
     def floor_of_first(self, count: i64) -> i64:
-        """Return below which seq the first `count` records lie, or one above all.
+        """Return the seq below which the first `count` records are, or one above all.
 
-        Not so far behind the first as they are many: seqs have gaps.
+        Not simply `count` above the first seq: seqs have gaps.
         """
         return self.floor_without(count, 0) if self.count > count else self.next_seq + 1
 
     def floor_before(self, at_ms: i64, bound: i64) -> i64:
-        """Return the seq below which the records lie that came before `at_ms`, or `bound`."""
+        """Return the seq below which are the records from before `at_ms`, or `bound`."""
         floor = self.earliest_seq
         for chunk in self.chunks:
             slot = next_alive(chunk, 0)
@@ -452,7 +452,7 @@ class LogTopic:
         return floor
 
     def earliest_at_ms(self) -> i64:
-        """Return when the first record came; there must be one."""
+        """Return when the first record was appended; there must be one."""
         chunk = self.chunk_of(self.earliest_seq)
         assert chunk is not None
         return chunk.at[self.earliest_seq - chunk.base]
@@ -463,18 +463,18 @@ def chunk_base(seq: i64) -> i64:
     return (seq - 1) // CHUNK_ROWS * CHUNK_ROWS + 1
 
 
-def next_alive(chunk: Chunk, slot: i64) -> i64:
-    """Return the first slot from `slot` on with a record, or how many slots there are."""
+def next_alive(chunk: LogChunk, slot: i64) -> i64:
+    """Return the first slot from `slot` on with a record, or the number of slots."""
     found = chunk.dead.find(ALIVE_SLOT, slot)
     return found if found >= 0 else chunk.used()
 
 
-def last_alive(chunk: Chunk) -> i64:
-    """Return the last slot with a record, of which there must be one."""
+def last_alive(chunk: LogChunk) -> i64:
+    """Return the last slot with a record; there must be one."""
     return chunk.dead.rfind(ALIVE_SLOT)
 
 
-def next_dead(chunk: Chunk, slot: i64) -> i64:
-    """Return the first slot from `slot` on without a record, or how many slots there are."""
+def next_dead(chunk: LogChunk, slot: i64) -> i64:
+    """Return the first slot from `slot` on without a record, or the number of slots."""
     found = chunk.dead.find(DEAD_SLOT, slot)
     return found if found >= 0 else chunk.used()

@@ -1,14 +1,14 @@
 """The records of a log with up to 1,024 consecutive seqs: text, and columns instead of objects.
 
-The text of a record is the default view a reader gets, with the comma that joins it to the one
-before: `,{"$seq":1,"$ts":1700000000000,"data":...,"meta":{...}}`. So a page without special wishes
-is a slice of it. While a chunk fills, and when its records are long, each text stands alone; else
-they are joined when it is full. Text may leave memory once it can be read back from the journal:
-the chunk is cold then, and remembers where each text lies and its checksum. What only some readers
-want to see, tag and node, stands beside it as it would be shown: `"$tag":"...","$node":"...",`.
+The text of a record is the default view that a reader gets, with the comma that joins it to the one
+before: `,{"$seq":1,"$ts":1700000000000,"data":...,"meta":{...}}`. So a page without special options
+is a slice of it. While a chunk fills, and when its records are long, each text is separate;
+otherwise they are joined when it is full. Text may leave memory once it can be read back from the
+journal: the chunk is then cold, and stores the place and checksum of each text. Tag and node, which
+only some readers request, are stored separately as shown: `"$tag":"...","$node":"...",`.
 
-Slot `i` belongs to seq `base + i`. A slot whose record was never there or is gone is dead, and
-stays so. Knows no log, and nothing of the journal but the place of each text.
+Slot `i` belongs to seq `base + i`. A slot whose record never existed or is gone is dead, and stays
+dead. Knows no log, and nothing of the journal but the place of each text.
 """
 
 from array import array
@@ -20,11 +20,11 @@ from mypy_extensions import i64
 from jobyard.model.topic.log_rows import DATA_SIZE, META_FRAME_SIZE, LogRows, content_size, digits
 
 CHUNK_ROWS: Final = 1024
-# Longer texts stand alone for good: to join them saves little, and costs a copy.
+# Longer texts are never joined: it saves little, and costs a copy.
 JOINED_SIZE_MAX: Final = 1 << 20
-# Its size stands in two bytes; a door allows less.
+# Its size is stored in two bytes; the door allows less.
 META_SIZE_MAX: Final = 0xFFFF
-# What a record weighs in the journal beside its text and labels: its row, and a share of the head.
+# Journal bytes of a record besides its text and labels: its row, and a share of the head.
 ROW_WEIGHT: Final = 56
 
 _NODE: Final = b'"$node":'
@@ -34,16 +34,16 @@ ALIVE_SLOT: Final = b"\0"
 
 
 @final
-class Chunk:
-    """Some records of a log, side by side."""
+class LogChunk:
+    """Some consecutive records of a log."""
 
     def __init__(self, base: i64) -> None:
         self.base: i64 = base
-        # One text a slot, until they are joined.
+        # One text per slot, until they are joined.
         self.pieces: list[bytes] = []
         self.labels: list[bytes] = []
         self.is_joined: bool = False
-        # Its text is only on disk; these are the checksums of the parts.
+        # Its text is only on disk; these are the checksums of the texts.
         self.is_cold: bool = False
         self.crcs: array[int] = array("I")
         # Newest batch that holds one of its records.
@@ -53,28 +53,28 @@ class Chunk:
         self.ends: array[int] = array("I")
         self.label_ends: array[int] = array("I")
         self.ts: array[int] = array("q")
-        # When it came, on the clock of this boot.
+        # When it was appended, on the clock of this boot.
         self.at: array[int] = array("q")
         self.metas: array[int] = array("H")
         self.nodes: array[int] = array("H")
         self.segments: array[int] = array("I")
         self.offsets: array[int] = array("I")
         self.dead = bytearray()
-        # Nodes as shown, by the number they have here.
+        # Nodes as shown, by their number in this chunk.
         self.node_numbers: dict[bytes, int] = {}
         self.count: i64 = 0
         self.bytes: i64 = 0
-        # Text and labels in memory, and how much of the joined text belongs to no record any more.
+        # Bytes of text and labels in memory, and how much of the joined text belongs to no record.
         self.memory: i64 = 0
         self.wasted: i64 = 0
-        # Labels, and text that still has its place among the ends, of records that have left since
-        # the texts were joined.
+        # Bytes of labels, and of text still covered by `ends`, of records removed since the texts
+        # were joined.
         self.gone_size: i64 = 0
         self.has_meta: bool = False
         self.has_labels: bool = False
 
     def used(self) -> i64:
-        """Return how many slots there are."""
+        """Return the number of slots."""
         return len(self.dead)
 
     def last_seq(self) -> i64:
@@ -82,13 +82,13 @@ class Chunk:
         return self.base + len(self.dead) - 1
 
     def is_alive(self, slot: i64) -> bool:
-        """Tell whether there is a record in a slot."""
+        """Return whether there is a record in a slot."""
         return slot < len(self.dead) and self.dead[slot] == ALIVE
 
-    # -- in ------------------------------------------------------------------------------------
+    # -- adding --------------------------------------------------------------------------------
 
     def extend(self, rows: LogRows, start: i64, end: i64, segment: i64) -> None:
-        """Append some rows behind the last slot; their seqs run on from there without a gap."""
+        """Append some rows after the last slot; their seqs continue without a gap."""
         if end - start == 1:
             self._append(rows, start, segment)
             return
@@ -118,7 +118,7 @@ class Chunk:
             self.nodes.append(self._number_of(node) if node else 0)
 
     def _append(self, rows: LogRows, i: i64, segment: i64) -> None:
-        # For one row alone slices cost more than all the rest.
+        # For a single row, slices cost more than everything else.
         self.pieces.append(rows.texts[i])
         self.labels.append(rows.labels[i])
         self.ts.append(rows.times[i])
@@ -143,7 +143,7 @@ class Chunk:
         self.nodes.append(self._number_of(node) if node else 0)
 
     def pad(self, slot: i64) -> None:
-        """See that `slot` is the next one: those before it hold nothing."""
+        """Add dead slots until `slot` is the next one."""
         missing = int(slot) - len(self.dead)
         if missing <= 0:
             return
@@ -158,7 +158,7 @@ class Chunk:
         self.dead += DEAD_SLOT * missing
 
     def fill(self, slot: i64, rows: LogRows, i: i64, segment: i64) -> None:
-        """Put row `i` into a slot without a record; while the journal is read back only."""
+        """Put row `i` into a slot without a record; only while the journal is read back."""
         assert not self.is_joined
         node = rows.nodes[i]
         self.pieces[slot] = rows.texts[i]
@@ -197,7 +197,7 @@ class Chunk:
         self._index()
 
     def _index(self) -> None:
-        """Remember where texts end instead of the texts."""
+        """Store where texts end instead of the texts."""
         end = 0
         for piece in self.pieces:
             end += len(piece)
@@ -211,14 +211,14 @@ class Chunk:
         self.pieces = []
         self.labels = []
         self.is_joined = True
-        # A column that grew has room to spare, a copy has none.
+        # A column that grew has spare capacity, a copy has none.
         self.ends, self.label_ends = self.ends[:], self.label_ends[:]
         self.ts, self.at, self.metas = self.ts[:], self.at[:], self.metas[:]
         self.nodes, self.segments, self.offsets = self.nodes[:], self.segments[:], self.offsets[:]
         self.dead = self.dead[:]
 
     def can_cool(self) -> bool:
-        """Tell whether every record is in the journal."""
+        """Return whether every record is in the journal."""
         slot: i64 = 0
         while slot < len(self.dead):
             if self.dead[slot] == ALIVE and self.segments[slot] == 0:
@@ -227,9 +227,9 @@ class Chunk:
         return True
 
     def sum_some(self, most: i64) -> i64:
-        """Make checksums of the text of a chunk that gets no more records, before it goes.
+        """Compute checksums of the text of a full chunk, before the text is dropped.
 
-        Returns about how many bytes were summed; fewer than `most` say that this was all.
+        Returns about how many bytes were summed; fewer than `most` means that this was all.
         """
         done: i64 = 0
         slot: i64 = len(self.crcs)
@@ -245,7 +245,7 @@ class Chunk:
         return done
 
     def cool(self) -> None:
-        """Let go of the text of a chunk that gets no more records."""
+        """Drop the text of a full chunk from memory."""
         assert not self.is_cold
         while len(self.crcs) < len(self.dead):
             self.sum_some(JOINED_SIZE_MAX)
@@ -257,7 +257,7 @@ class Chunk:
         self.memory = len(self.label_text)
         self.is_cold = True
 
-    # -- what a slot holds ----------------------------------------------------------------------
+    # -- content of a slot ----------------------------------------------------------------------
 
     def start_of(self, slot: i64) -> i64:
         """Return where the text of a slot begins in the joined text."""
@@ -277,7 +277,7 @@ class Chunk:
         return self.text[self.start_of(slot) : self.ends[slot]]
 
     def label_at(self, slot: i64) -> bytes:
-        """Return tag and node of a slot as they are shown."""
+        """Return tag and node of a slot as shown."""
         if not self.is_joined:
             return self.labels[slot]
         if not self.has_labels:
@@ -298,16 +298,16 @@ class Chunk:
         return content_size(self.size_of(slot), self.base + slot, self.ts[slot], self.metas[slot])
 
     def weight_of(self, slot: i64) -> i64:
-        """Return what a record weighs in the journal."""
+        """Return the size of a record in the journal."""
         return ROW_WEIGHT + self.size_of(slot) + self._label_size(slot)
 
     def is_in_one_segment(self) -> bool:
-        """Tell whether all slots say that their records lie in one segment."""
+        """Return whether all slots name the same segment."""
         used = len(self.dead)
         return used > 0 and self.segments == array("I", [self.segments[0]]) * used
 
     def weight(self) -> i64:
-        """Return what all records weigh in the journal."""
+        """Return the size of all records in the journal."""
         rows: i64 = ROW_WEIGHT * self.count
         if not self.is_joined:
             return rows + self.memory
@@ -315,12 +315,12 @@ class Chunk:
         return rows + i64(self.ends[-1]) + labels_size - self.gone_size
 
     def labels_from(self, slot: i64) -> i64:
-        """Return where tag and node belong in the text of a slot."""
+        """Return the position of tag and node in the text of a slot."""
         # After `,{"$seq":1,"$ts":1,`.
         return 17 + digits(self.base + slot) + digits(self.ts[slot])
 
     def content_of(self, slot: i64, text: bytes) -> tuple[bytes, bytes]:
-        """Return data and meta of a slot with this text as they were given."""
+        """Return data and meta of a slot with this text as they were sent."""
         start = self.labels_from(slot) + DATA_SIZE
         end: i64 = len(text) - 1
         meta_size: i64 = self.metas[slot]
@@ -337,7 +337,7 @@ class Chunk:
         include_meta: bool,
         include_data: bool = True,
     ) -> bytes:
-        """Return the text of a slot as a reader wants it."""
+        """Return the text of a slot as a reader requested it."""
         if not include_data:
             return self._frame(slot, text, include_tags=include_tags, include_meta=include_meta)
         if not include_meta:
@@ -355,13 +355,13 @@ class Chunk:
         label = self.label_at(slot)
         if include_tags or not label:
             return label
-        # Inside a tag its quotes would be escaped.
+        # Inside a tag, its quotes would be escaped.
         at: i64 = label.find(_NODE)
         return label[at:] if at >= 0 else b""
 
     def _frame(self, slot: i64, text: bytes, *, include_tags: bool, include_meta: bool) -> bytes:
         """Return the text of a slot without its data."""
-        # The comma before the data goes, and comes back with the labels, which end in one.
+        # The comma before the data is removed, and added again with the labels, which end in one.
         parts = [text[: self.labels_from(slot) - 1]]
         label = self._shown_label(slot, include_tags=include_tags)
         if label:
@@ -372,10 +372,10 @@ class Chunk:
         parts.append(b"}")
         return b"".join(parts)
 
-    # -- out -----------------------------------------------------------------------------------
+    # -- removing ------------------------------------------------------------------------------
 
     def kill(self, slot: i64) -> None:
-        """Let go of the record in a slot."""
+        """Remove the record in a slot."""
         size = self.size_of(slot)
         self.count -= 1
         self.bytes -= self.content_size(slot)
@@ -393,7 +393,7 @@ class Chunk:
             self._pack()
 
     def kill_all(self) -> None:
-        """Let go of all records at once; text is not moved together for those that go next."""
+        """Remove all records at once, without packing the text in between."""
         used = len(self.dead)
         self.count = 0
         self.bytes = 0
@@ -409,7 +409,7 @@ class Chunk:
             self.wasted = 0
 
     def _pack(self) -> None:
-        """Make the joined text anew without what belongs to no record."""
+        """Rebuild the joined text without the text of removed records."""
         pieces: list[bytes] = []
         ends = array("I")
         end = 0

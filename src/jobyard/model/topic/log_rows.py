@@ -1,8 +1,8 @@
-"""Records of a log side by side on their way into it or out of it, and the text each becomes.
+"""Columns of log records that are being added or read, and the text of each record.
 
-A text holds the seq and the time of its record, which are only known when the write is entered. For
-a short write it is made then. A long one gets its texts while it is read, with the seqs that it
-will have if nobody else writes to the log meanwhile; else they are made anew.
+A text holds the seq and the time of its record, which are only known when the write is applied. For
+a short write it is made then. A long one gets its texts while it is read, with the expected seqs;
+if another client writes to the log in the meantime, they are made again.
 """
 
 from typing import Final, final
@@ -12,7 +12,7 @@ from mypy_extensions import i64
 # Bytes of text that are made in a unit of work.
 TEXT_PER_UNIT: Final = 1024
 
-# Before it there are only numbers in a text.
+# In a text, only numbers precede it.
 _DATA: Final = b',"data":'
 # Lengths of `,{"$seq":`, `,"$ts":`, `,"data":` and `}`; of `,"meta":`.
 _FRAME_SIZE: Final = 25
@@ -22,9 +22,9 @@ DATA_SIZE: Final = 7
 
 
 def digits(number: i64) -> i64:
-    """Return how many digits a number has that is not negative."""
+    """Return the number of digits of a non-negative number."""
     if 1_000_000_000_000 <= number < 10_000_000_000_000:
-        # A time on the wall, for as long as this is used.
+        # Any current wall time, until the year 2286.
         return 13
     count: i64 = 1
     while number >= 10:
@@ -34,7 +34,7 @@ def digits(number: i64) -> i64:
 
 
 def content_size(text_size: i64, seq: i64, ts: i64, meta_size: i64) -> i64:
-    """Return the size of what a writer gave for a record: data and meta."""
+    """Return the size of a record as its writer sent it: data and meta."""
     frame: i64 = _FRAME_SIZE + digits(seq) + digits(ts)
     if meta_size > 0:
         frame += META_FRAME_SIZE
@@ -48,7 +48,7 @@ def data_from(seq: i64, ts: i64) -> i64:
 
 
 def body_of(data: bytes, meta: bytes) -> bytes:
-    """Return data and meta as they stand in the text of a record."""
+    """Return data and meta as they are in the text of a record."""
     return b"".join([data, b',"meta":', meta]) if meta else data
 
 
@@ -58,19 +58,19 @@ def text_of(seq: i64, middle: bytes, body: bytes) -> bytes:
 
 
 def middle_of(ts: i64) -> bytes:
-    """Return what stands between the seq and the data of a record."""
+    """Return the part of a text between the seq and the data."""
     return b"".join([b',"$ts":', str(int(ts)).encode(), b',"data":'])
 
 
 @final
 class LogRows:
-    """Records of one log on their way into it or out of it, in the order of their seqs."""
+    """Records of one log that are being added or read, in seq order."""
 
     def __init__(self, first_seq: i64, ts: i64, at_ms: i64) -> None:
         self.first_seq: i64 = first_seq
         self.ts: i64 = ts
         self.at_ms: i64 = at_ms
-        # The key of the write, and how many rows that had.
+        # The key of the write, and its number of rows.
         self.key: str = ""
         self.total: i64 = 0
         self.seqs: list[int] = []
@@ -79,31 +79,31 @@ class LogRows:
         self.metas: list[int] = []
         # Sizes as writers see them: data and meta.
         self.contents: list[int] = []
-        # As they are shown, or empty.
+        # As shown, or empty.
         self.tags: list[bytes] = []
         self.nodes: list[bytes] = []
         # Both together.
         self.labels: list[bytes] = []
         self.texts: list[bytes] = []
-        # Where each text lies in the segment, 0 if it is in none.
+        # Offset of each text in the segment, 0 if it is in none.
         self.offsets: list[int] = []
-        # Of labels and texts, of labels alone, of nodes alone, and of what writers gave.
+        # Sizes: of labels and texts, of labels alone, of nodes alone, and of what writers sent.
         self.size: i64 = 0
         self.labels_size: i64 = 0
         self.nodes_size: i64 = 0
         self.content_size: i64 = 0
-        # Of rows that have no seqs yet, instead of texts.
+        # Of rows without seqs, instead of texts.
         self.bodies: list[bytes] = []
-        # Rows get texts before they are entered, with seqs and a time that are foretold; how many
-        # of them have these.
-        self.is_foretold: bool = False
+        # Whether rows get their texts before they are added, with an expected seq and time, and how
+        # many of them have these texts.
+        self.has_expected_seqs: bool = False
         self.stamped: i64 = 0
         self._middle: bytes = b""
-        # The node of the last of them, and its label; whether one of them is too large for a log.
+        # The node of the last row, and its label; whether a row is too large for a log.
         self.node_name: str = ""
         self.node_label: bytes = b""
         self.is_too_large: bool = False
-        # All came at one time.
+        # Whether all rows have the same time.
         self.is_one_time: bool = False
 
     def add(
@@ -120,7 +120,7 @@ class LogRows:
     def add_ahead(self, data: bytes, meta: bytes, tag: bytes, node: bytes) -> None:
         """Append a row that gets its seq and its time later, with all others, by `stamp`."""
         body = body_of(data, meta)
-        if self.is_foretold:
+        if self.has_expected_seqs:
             text = text_of(self.first_seq + self.stamped, self._middle, body)
             self.texts.append(text)
             self.size += len(text)
@@ -130,28 +130,28 @@ class LogRows:
         self._add_content(len(data) + len(meta), len(meta), tag, node)
 
     def count(self) -> i64:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self.metas)
 
-    def foretell(self, first_seq: i64, ts: i64) -> None:
-        """Give rows that are added ahead these seqs and this time, should nobody else get them.
+    def set_expected_seqs(self, first_seq: i64, ts: i64) -> None:
+        """Give rows that are added ahead these seqs and this time, as far as is known now.
 
-        Rows that have texts already get others by `stamp_some`.
+        Rows that already have texts get new ones by `stamp_some`.
         """
-        self.is_foretold = True
+        self.has_expected_seqs = True
         self.first_seq = first_seq
         self.ts = ts
         self.stamped = 0
         self._middle = middle_of(ts)
 
     def is_right(self, next_seq: i64, ts_min: i64) -> bool:
-        """Tell whether rows can be entered with the seqs and the time that were foretold."""
+        """Return whether rows can be added with the expected seqs and time."""
         return self.first_seq == next_seq and self.ts >= ts_min
 
     def stamp_some(self, most: i64) -> i64:
-        """Make texts as it was foretold last, some at a time.
+        """Make texts with the newest expected seqs and time, some at a time.
 
-        Returns how many units of work that took; fewer than `most` say that all texts are right.
+        Returns the units of work done; fewer than `most` means that all texts are up to date.
         """
         done: i64 = 0
         while done < most and self.stamped < len(self.texts):
@@ -181,13 +181,13 @@ class LogRows:
     def stamp(self, first_seq: i64, ts: i64, at_ms: i64) -> None:
         """Give rows that were added ahead their seqs, their time and their texts.
 
-        Texts that were foretold must be right, for another time than `ts` if need be.
+        Texts that were made in advance must have the right seqs; they keep their own time.
         """
         count = len(self.metas)
         self.at_ms = at_ms
         self.total = count
         self.is_one_time = True
-        if self.is_foretold:
+        if self.has_expected_seqs:
             assert self.first_seq == first_seq
             ts = self.ts
         else:
@@ -210,7 +210,7 @@ class LogRows:
             self.arrivals = [int(at_ms)] * count
 
     def place(self, offset: i64) -> None:
-        """Note that the texts lie one behind the other, from `offset` of their segment on."""
+        """Note that the texts are stored one after the other, from `offset` of their segment on."""
         self.offsets = []
         for text in self.texts:
             self.offsets.append(offset)

@@ -1,6 +1,6 @@
-"""A router passes on what comes to one topic to another. All of them, by every end.
+"""A router passes on the records of one topic to another; `Routers` finds them from either end.
 
-Knows what a router is and how it is written down, and who leads where; copies nothing.
+Knows what a router is, how it is encoded, and which topics it connects; copies nothing.
 """
 
 import json
@@ -14,24 +14,24 @@ AT_LEAST_ONCE: Final = "at_least_once"
 EXACTLY_ONCE: Final = "exactly_once"
 GUARANTEES: Final = (AT_LEAST_ONCE, EXACTLY_ONCE)
 
-# A record is passed on no further than this, where routers lead in a circle.
+# A record is passed on at most this many times, where routers form a cycle.
 HOPS_MAX: Final = 8
-# Written down for a router that has passed on all there was at any moment.
+# Stored for a router that is never behind its source.
 IN_STEP: Final = -1
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Printer:
-    """Shows bodies of jobs as JSON; one that knows no other language prints JSON only."""
+    """Prints bodies of jobs as JSON; this base class knows no other codec."""
 
-    def json_of(self, codec: i64, body: bytes) -> bytes:  # noqa: ARG002  for those who know more
-        """Return a body that is no JSON as JSON."""
+    def json_of(self, codec: i64, body: bytes) -> bytes:  # noqa: ARG002  for subclasses
+        """Return a body that is not JSON as JSON."""
         return b"null"
 
 
 @final
 class Router:
-    """From one topic to another."""
+    """A connection from one topic to another."""
 
     def __init__(self, name: str, source: str, dest: str) -> None:
         self.name = name
@@ -42,25 +42,25 @@ class Router:
         self.create_dest: bool = True
         self.allow_cycle: bool = False
         self.guarantee: str = AT_LEAST_ONCE
-        # Which records: all, those with this tag, or those whose tag begins so.
+        # Which records: all, those with this tag, or those whose tag begins with it.
         self.tag: str = ""
         self.is_prefix: bool = False
         self.has_match: bool = False
-        # Seqs of the source up to this were passed on, or passed over.
+        # Seqs of the source up to this were passed on or skipped.
         self.cursor: i64 = 0
-        # The destination takes no more for now; how far it came is written down.
+        # The destination accepts no more for now; the cursor is stored.
         self.is_behind: bool = False
-        # It goes on as the yard has time; or, once its destination took no more, when that is tried
-        # again: until then it does not stand among the others that are late.
+        # It continues as the yard has time; or, if its destination refused records, when that is
+        # retried: until then it is not in the list of late routers.
         self.is_late: bool = False
         self.is_retrying: bool = False
-        # Since this process began.
+        # Since this process started.
         self.forwarded_total: i64 = 0
-        # All but the cursor, as it is written down; it does not change.
+        # All but the cursor, encoded; it does not change.
         self._written: str = ""
 
     def takes(self, tag: str) -> bool:
-        """Tell whether a record with this tag is passed on."""
+        """Return whether a record with this tag is passed on."""
         if not self.has_match:
             return True
         if not tag:
@@ -68,17 +68,17 @@ class Router:
         return tag.startswith(self.tag) if self.is_prefix else tag == self.tag
 
     def copies_all(self) -> bool:
-        """Tell whether records are passed on as they are."""
+        """Return whether records are passed on unchanged."""
         return self.preserve_tag and self.preserve_node and self.guarantee == AT_LEAST_ONCE
 
     def match(self) -> list[str] | None:
-        """Return which records are passed on, as it is asked for."""
+        """Return the filter in the form of a request."""
         if not self.has_match:
             return None
         return ["tag", "Glob", self.tag + "*"] if self.is_prefix else ["tag", "Eq", self.tag]
 
     def fields(self) -> dict[str, object]:
-        """Return what was asked for, as it is shown."""
+        """Return the router's settings as shown to clients."""
         return {
             "router": self.name,
             "source": self.source,
@@ -92,7 +92,7 @@ class Router:
         }
 
     def encode(self) -> bytes:
-        """Return it as it is remembered."""
+        """Return its stored form."""
         cursor = int(self.cursor) if self.is_behind else IN_STEP
         if not self._written:
             match = [self.tag, self.is_prefix, self.has_match]
@@ -101,7 +101,7 @@ class Router:
 
 
 def decode_router(data: bytes) -> Router:
-    """Return the router that `encode` wrote down; its cursor is IN_STEP unless it is behind."""
+    """Decode what `encode` wrote; the cursor is IN_STEP unless the router is behind."""
     cursor, match, fields = json.loads(data)
     router = Router(fields["router"], fields["source"], fields["dest"])
     router.preserve_node = fields["preserve_node"]
@@ -116,7 +116,7 @@ def decode_router(data: bytes) -> Router:
 
 
 def is_router_name(name: str) -> bool:
-    """Tell whether a router may be called so: as a topic, or as two with an arrow."""
+    """Return whether this is a valid router name: a topic name, or two with an arrow."""
     return len(name) <= TOPIC_NAME_MAX and is_topic_name(name.replace(">", "-"))
 
 
@@ -128,17 +128,16 @@ class Routers:
         self.by_name: dict[str, Router] = {}
         self.by_dest: dict[str, Router] = {}
         self.by_source: dict[str, list[Router]] = {}
-        # Those that are behind and go on as the yard has time; all others that are behind wait.
+        # Those that are behind and continue as the yard has time; all others that are behind wait.
         self.late: list[Router] = []
         self.is_catching_up: bool = False
-        # Grows whenever one comes, goes, falls behind or catches up.
+        # Incremented when a router is added or removed, falls behind or catches up.
         self.version: i64 = 0
-        # How often what is being appended was passed on already.
+        # How often the record that is being appended was already passed on.
         self.hops: i64 = 0
-        # Something is appended in the midst of another verb: nothing may be passed on before that
-        # is through.
+        # Whether a record is appended within another verb: nothing is passed on before that ends.
         self.is_held: bool = False
-        # How jobs of other doors are copied into logs.
+        # Prints jobs of other doors for copies in logs.
         self.printer = Printer()
 
     def add(self, router: Router) -> None:
@@ -149,7 +148,7 @@ class Routers:
         self.by_source.setdefault(router.source, []).append(router)
 
     def remove(self, router: Router) -> None:
-        """Take a router out."""
+        """Remove a router."""
         self.version += 1
         del self.by_name[router.name]
         del self.by_dest[router.dest]
@@ -159,9 +158,9 @@ class Routers:
             del self.by_source[router.source]
 
     def circle(self, source: str, dest: str) -> list[str]:
-        """Return the topics of the circle that a router would close; none if it closes none.
+        """Return the topics of the cycle that a router would close; empty if it closes none.
 
-        A topic has one router that leads to it, so there is one way back.
+        A topic has at most one router that leads to it, so there is one way back.
         """
         way = [source]
         topic = source

@@ -1,4 +1,4 @@
-"""Where beanstalk connections come in: makes their sessions."""
+"""Creates the sessions of beanstalk connections."""
 
 from typing import final
 
@@ -9,7 +9,7 @@ from jobyard.protocols.session import Entrance, Peer, Session
 
 @final
 class BeanstalkEntrance(Entrance):
-    """Makes the sessions of one door."""
+    """Creates the sessions of one door."""
 
     def __init__(self, door: BeanstalkDoor) -> None:
         self._door = door

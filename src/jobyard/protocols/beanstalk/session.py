@@ -1,18 +1,18 @@
 """One beanstalk connection: reads commands, calls the verbs, writes the answers.
 
-The four commands of a job's usual life (put, reserve, delete, and put's body) are read straight
-from the buffer. Anything else, and any of these that does not look as usual, is cut out as a line
-and read by `_command`, which knows all rules; the two ways agree, and a test holds them to it.
+The most frequent input (put with its body, reserve, delete) is read straight from the buffer.
+Anything else, and any of these in an unusual form, is cut out as a line and read by `_command`,
+which implements all rules; a test checks that both paths agree.
 
 A connection runs one command at a time: while it waits in `reserve`, later input stays in `_rest`.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
-from jobyard.engine.jobs.clearing import Kicking
+from jobyard.engine.jobs.clearing import KickTask
 from jobyard.engine.jobs.finish import bury, finish, hand_back, held, touch
 from jobyard.engine.jobs.holders import drop_holder
 from jobyard.engine.jobs.move import kick_job, remove
@@ -20,17 +20,19 @@ from jobyard.engine.jobs.put import put
 from jobyard.engine.jobs.queues import drop_user, hold_user, open_queue, pause
 from jobyard.engine.jobs.take import cancel_wait, take, take_job, wait
 from jobyard.engine.state.admission import first_ready
-from jobyard.engine.state.tasks import Starter, Task
+from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.errors import NameTaken, NotFound, Refused, StorageFull, YardFull
 from jobyard.model.details import Outcome
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import DONE, LEASED, RAW, Job
+from jobyard.model.lease import Holder, Lease
 from jobyard.model.limits import LINE_SIZE_MAX, NEVER_MS, U32_MAX
-from jobyard.model.queue import Holder, Lease, Queue, Waiter
+from jobyard.model.waiter import Waiter
 from jobyard.protocols.beanstalk import commands, statistics
+from jobyard.protocols.beanstalk.commands import InputMode
 from jobyard.protocols.beanstalk.door import SOON_MS, TERMS, TIMEOUT_MAX, BeanstalkDoor
 from jobyard.protocols.beanstalk.tubes import TubeList
-from jobyard.protocols.beanstalk.watched import Watched
+from jobyard.protocols.beanstalk.watched import WatchedTubes
 from jobyard.protocols.session import OUTPUT_MAX, Peer, Session
 from jobyard.wire.beanstalk import (
     CRLF,
@@ -44,34 +46,30 @@ from jobyard.wire.beanstalk import (
 )
 from jobyard.wire.payload import to_raw
 
-# How the next input is read.
-LINES: Final = 0
-BODY: Final = 1
-SKIPPED_BODY: Final = 2
-LONG_LINE: Final = 3
-REFUSED_BODY: Final = 4
-INCOMPLETE: Final = -1
+if TYPE_CHECKING:
+    from jobyard.model.queue import Queue
+
 SPACE: Final[u8] = 32
 
 
 @final
-class BeanstalkSession(Session, Holder, Starter):
-    """Commands of one connection, in order."""
+class BeanstalkSession(Session, Holder, TaskOwner):
+    """Runs the commands of one connection in order."""
 
     def __init__(self, door: BeanstalkDoor, peer: Peer) -> None:
         super().__init__(peer, door.yard.journal)
         self._door = door
         self._yard = door.yard
-        self._book = door.yard.new_book(self)
+        self._lease_set = door.yard.new_lease_set(self)
         self._used: Queue = door.default
-        self._watched = Watched(door.yard, door.default)
+        self._watched = WatchedTubes(door.yard, door.default)
         hold_user(door.default)
         self._waiter: Waiter | None = None
-        self._long: Task | None = None  # Of a command that takes several turns.
+        self._long: Task | None = None  # A command that takes several turns.
         self._rest: bytes = b""
-        self._mode: int = LINES
+        self._mode: int = InputMode.LINES
         self._left: i64 = 0
-        self._body = BytesWriter()  # Of a body that comes in pieces: a block, given back as one.
+        self._body = BytesWriter()  # Collects a body that arrives in pieces; freed in one block.
         self._rank: i64 = 0
         self._delay_ms: i64 = 0
         self._ttr_ms: i64 = 0
@@ -79,7 +77,7 @@ class BeanstalkSession(Session, Holder, Starter):
         self._is_worker: bool = False
         self._waits_no_more: bool = False
         self._input_ended: bool = False
-        self._running: bytes = b""  # Kept only while it does.
+        self._running: bytes = b""  # Set only while commands run.
         self._running_at: i64 = 0
         door.connections_count += 1
         door.connections_total += 1
@@ -87,7 +85,7 @@ class BeanstalkSession(Session, Holder, Starter):
     # -- the session ---------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        """Run every complete command; keep what is not complete, or must wait."""
+        """Run every complete command; store incomplete and waiting input."""
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -105,7 +103,7 @@ class BeanstalkSession(Session, Holder, Starter):
                 after = self._step(data, at, size, now_ms)
             except (Refused, StorageFull) as error:
                 after = self._refuse(error, data, at)
-            if after == INCOMPLETE:
+            if after == InputMode.INCOMPLETE:
                 break
             at = after
         self._running = b""
@@ -116,13 +114,13 @@ class BeanstalkSession(Session, Holder, Starter):
         return self._waiter is not None or self._long is not None
 
     def _refuse(self, error: Exception, data: bytes, at: i64) -> i64:
-        """Answer a line that found no job, or no room even in what is kept back; return its end."""
+        """Answer a line without a job, or without room even in reserved space; return its end."""
         is_full = isinstance(error, (YardFull, StorageFull))
         self._say(commands.OUT_OF_MEMORY if is_full else commands.NOT_FOUND)
         return data.find(CRLF, at) + 2
 
     def resume(self, now_ms: i64) -> None:
-        """Go on with what was sent ahead while the connection waited for a job."""
+        """Continue with input that was sent while the connection waited for a job."""
         if self._rest and not self._is_busy():
             self.receive(b"", now_ms)
         if self._input_ended and not self.is_stalled and self._long is None:
@@ -138,12 +136,12 @@ class BeanstalkSession(Session, Holder, Starter):
         self.resume(now_ms)
 
     def end_input(self, now_ms: i64) -> None:
-        """Answer what is complete; then there is no more to come."""
+        """Answer complete commands, then finish."""
         self._input_ended = True
         self.half_close(now_ms)
 
     def closed(self, now_ms: i64) -> None:
-        """Give back jobs, tubes and the place in line."""
+        """Release jobs and tubes, and stop waiting."""
         door = self._door
         if self._waiter is not None:
             cancel_wait(self._yard, self._waiter)
@@ -152,7 +150,7 @@ class BeanstalkSession(Session, Holder, Starter):
         self.is_finished = True
         if self._long is not None:
             self._yard.tasks.leave(self._long)
-        drop_holder(self._yard, self._book, None, now_ms)
+        drop_holder(self._yard, self._lease_set, None, now_ms)
         drop_user(self._yard, self._used)
         self._watched.leave()
         self._rest, self._body = b"", BytesWriter()
@@ -162,28 +160,28 @@ class BeanstalkSession(Session, Holder, Starter):
         door.workers_count -= 1 if self._is_worker else 0
 
     def unread_size(self) -> i64:
-        """Return how much was sent ahead."""
+        """Return the size of pipelined input."""
         return len(self._rest)
 
     def held_size(self) -> i64:
-        """Return how much was sent ahead, or came of a body."""
+        """Return the size of pipelined input and of an incomplete body."""
         return len(self._rest) + len(self._body)
 
     def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
-        """Let the rest of a body come and go; close if it is anything else."""
-        self.is_finished = self._mode != BODY
-        if self._mode == BODY:
-            self._mode, self._body = REFUSED_BODY, BytesWriter()
+        """Discard a body while the rest of it arrives; close for any other input."""
+        self.is_finished = self._mode != InputMode.BODY
+        if self._mode == InputMode.BODY:
+            self._mode, self._body = InputMode.REFUSED_BODY, BytesWriter()
 
     def doing(self) -> str:
-        """Return the command that runs."""
+        """Return the command that runs, for the log."""
         return "beanstalk " + commands.name_of(self._running, self._running_at)
 
     # -- reading -------------------------------------------------------------------------------
 
     def _step(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
-        """Run the command at `at`; return where the next begins, or INCOMPLETE."""
-        if self._mode != LINES:
+        """Run the command at `at`; return where the next begins, or InputMode.INCOMPLETE."""
+        if self._mode != InputMode.LINES:
             return self._collect(data, at, size, now_ms)
         if size - at > 8:
             first = data[at]
@@ -199,9 +197,9 @@ class BeanstalkSession(Session, Holder, Starter):
         end: i64 = data.find(CRLF, at)
         if end < 0:
             if size - at < LINE_SIZE_MAX:
-                return INCOMPLETE
+                return InputMode.INCOMPLETE
             self.is_finished = is_http(data[at : at + LINE_SIZE_MAX])
-            self._mode = LONG_LINE
+            self._mode = InputMode.LONG_LINE
             return at
         if end - at > LINE_SIZE_MAX - 2:
             self.is_finished = is_http(data[at:end])
@@ -217,25 +215,27 @@ class BeanstalkSession(Session, Holder, Starter):
         return end + 2
 
     def _collect(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
-        """Take in the rest of a body, or of something that is thrown away."""
-        if self._mode == LONG_LINE:
+        """Read more of a body, or of input that is discarded."""
+        if self._mode == InputMode.LONG_LINE:
             end: i64 = data.find(CRLF, at)
             if end < 0:
-                # The CR of the line's end may be here without its LF.
+                # The CR of the CRLF may have arrived without its LF.
                 kept: i64 = 1 if data[size - 1] == 13 else 0
                 self._rest = b""
-                return size - kept if size - kept > at else INCOMPLETE
-            self._mode = LINES
+                return size - kept if size - kept > at else InputMode.INCOMPLETE
+            self._mode = InputMode.LINES
             self._say(commands.BAD_FORMAT)
             return end + 2
         taken = min(self._left, size - at)
         self._left -= taken
-        if self._mode == BODY:
+        if self._mode == InputMode.BODY:
             self._body.write(data[at : at + taken])
         if self._left == 0:
-            mode, self._mode = self._mode, LINES
-            if mode != BODY:
-                self._say(b"JOB_TOO_BIG\r\n" if mode == SKIPPED_BODY else commands.OUT_OF_MEMORY)
+            mode, self._mode = self._mode, InputMode.LINES
+            if mode != InputMode.BODY:
+                self._say(
+                    b"JOB_TOO_BIG\r\n" if mode == InputMode.SKIPPED_BODY else commands.OUT_OF_MEMORY
+                )
             else:
                 whole, self._body = self._body.getvalue(), BytesWriter()
                 self._insert(whole, 0, len(whole) - 2, now_ms)
@@ -244,7 +244,7 @@ class BeanstalkSession(Session, Holder, Starter):
     # -- put -----------------------------------------------------------------------------------
 
     def _put(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
-        """Read a put that looks as usual and has all of its body; else leave it to the slow way."""
+        """Read a put in its usual form with a complete body; leave others to the slow path."""
         if data[at + 2] != 116:
             return self._line(data, at, size, now_ms)
         rank, pos = parse_number(data, at + 4, size, U32_MAX)
@@ -269,7 +269,7 @@ class BeanstalkSession(Session, Holder, Starter):
         return start + body_size + 2
 
     def _put_slowly(self, line: bytes) -> None:
-        """Read the line of a put by the rules, and expect its body."""
+        """Read the line of a put by all rules, and expect its body."""
         end: i64 = len(line)
         rank, pos = parse_number(line, 4, end, U32_MAX)
         delay, pos = parse_number(line, pos, end, U32_MAX) if rank >= 0 else (rank, pos)
@@ -279,15 +279,15 @@ class BeanstalkSession(Session, Holder, Starter):
         if size < 0 or (pos != end and not is_too_large):
             self._say(commands.BAD_FORMAT)
         elif is_too_large:
-            self._door.counts[commands.PUT] += 1
-            self._mode, self._left = SKIPPED_BODY, size + 2
+            self._door.counts[commands.CommandNo.PUT] += 1
+            self._mode, self._left = InputMode.SKIPPED_BODY, size + 2
         else:
             self._begin_put(rank, delay, ttr)
-            self._mode, self._left = BODY, size + 2
+            self._mode, self._left = InputMode.BODY, size + 2
 
     def _begin_put(self, rank: i64, delay: i64, ttr: i64) -> None:
         door = self._door
-        door.counts[commands.PUT] += 1
+        door.counts[commands.CommandNo.PUT] += 1
         if not self._is_producer:
             self._is_producer = True
             door.producers_count += 1
@@ -295,7 +295,7 @@ class BeanstalkSession(Session, Holder, Starter):
         self._ttr_ms = ttr * 1000 if ttr > 0 else 1000
 
     def _insert(self, data: bytes, start: i64, end: i64, now_ms: i64) -> None:
-        """Put the body between `start` and `end`, which CRLF must follow."""
+        """Put a job with the body between `start` and `end`; CRLF must follow it."""
         if data[end] != 13 or data[end + 1] != 10:
             self._say(b"EXPECTED_CRLF\r\n")
             return
@@ -321,24 +321,24 @@ class BeanstalkSession(Session, Holder, Starter):
     def _reserve_line(self, data: bytes, at: i64, size: i64, now_ms: i64) -> i64:
         if data[at : at + 7] != b"reserve":
             return self._line(data, at, size, now_ms)
-        self._door.counts[commands.RESERVE] += 1
+        self._door.counts[commands.CommandNo.RESERVE] += 1
         self._reserve(NEVER_MS, now_ms)
         return at + 9
 
     def _reserve(self, until_ms: i64, now_ms: i64) -> None:
         self._become_worker()
-        lease = take(self._yard, self._watched.queues, self._book, TERMS, now_ms)
+        lease = take(self._yard, self._watched.queues, self._lease_set, TERMS, now_ms)
         if lease is not None:
             self._say_job(b"RESERVED ", lease.job, lease.body)
             return
-        soon_ms = self._book.soonest_ms() - SOON_MS
+        soon_ms = self._lease_set.soonest_ms() - SOON_MS
         if soon_ms <= now_ms:
             self._say(b"DEADLINE_SOON\r\n")
         elif until_ms <= now_ms or self._waits_no_more:
             self._say(commands.TIMED_OUT)
         else:
             there = self._watched.queues
-            self._waiter = wait(self._yard, there, self._book, TERMS, until_ms, soon_ms)
+            self._waiter = wait(self._yard, there, self._lease_set, TERMS, until_ms, soon_ms)
             self._door.waiting_count += 1
 
     def _become_worker(self) -> None:
@@ -352,13 +352,13 @@ class BeanstalkSession(Session, Holder, Starter):
         self._waiter = None
         self._door.waiting_count -= 1
         self._say_job(b"RESERVED ", lease.job, lease.body)
-        self.peer.stirred()
+        self.peer.wake()
 
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
-        """Answer a waiting reserve that no job came for."""
+        """Answer a waiting reserve that got no job."""
         assert waiter is self._waiter
         self._stop_waiting(b"DEADLINE_SOON\r\n" if is_deadline_soon else commands.TIMED_OUT)
-        self.peer.stirred()
+        self.peer.wake()
 
     def _stop_waiting(self, answer: bytes) -> None:
         self._waiter = None
@@ -378,7 +378,7 @@ class BeanstalkSession(Session, Holder, Starter):
         return pos + 2
 
     def _delete_job(self, job_id: i64, now_ms: i64) -> None:
-        self._door.counts[commands.DELETE] += 1
+        self._door.counts[commands.CommandNo.DELETE] += 1
         yard = self._yard
         job = self._job(job_id)
         if job is None:
@@ -386,18 +386,18 @@ class BeanstalkSession(Session, Holder, Starter):
         if job.state != LEASED:
             remove(yard, job, now_ms)
         else:
-            finish(yard, held(yard, job_id, self._book), now_ms)
+            finish(yard, held(yard, job_id, self._lease_set), now_ms)
         self._say(b"DELETED\r\n")
 
     def _job(self, job_id: i64) -> Job | None:
-        """Return a job; one that another door finished and keeps is not there for this one."""
+        """Return a job; None for a done job of another door, which beanstalk clients do not see."""
         job = self._yard.jobs.get(job_id)
         return None if job is None or job.state == DONE else job
 
     # -- everything else -----------------------------------------------------------------------
 
     def _command(self, line: bytes, now_ms: i64) -> None:
-        """Run any command but put. Words are tried as beanstalkd does: as prefixes, in order."""
+        """Run any command but put. Words are matched as in beanstalkd: as prefixes, in order."""
         found = commands.find(line)
         if found is None:
             self.is_finished = is_http(line)
@@ -405,11 +405,11 @@ class BeanstalkSession(Session, Holder, Starter):
             return
         word, code, shape = found
         rest = line[len(word) :]
-        if shape == commands.NUMBER:
+        if shape == commands.Operand.NUMBER:
             self._with_number(code, rest, now_ms)
-        elif shape == commands.NAME:
+        elif shape == commands.Operand.NAME:
             self._with_name(code, rest, now_ms)
-        elif rest and code != commands.QUIT:
+        elif rest and code != commands.CommandNo.QUIT:
             self._say(commands.BAD_FORMAT)
         else:
             self._plain(code, now_ms)
@@ -417,55 +417,55 @@ class BeanstalkSession(Session, Holder, Starter):
     def _plain(self, code: int, now_ms: i64) -> None:
         """Run a command that has no argument."""
         door = self._door
-        if code == commands.QUIT:
+        if code == commands.CommandNo.QUIT:
             self.is_finished = True
             return
         door.counts[code] += 1
-        if code == commands.RESERVE:
+        if code == commands.CommandNo.RESERVE:
             self._reserve(NEVER_MS, now_ms)
-        elif code == commands.PEEK_READY:
+        elif code == commands.CommandNo.PEEK_READY:
             self._found(first_ready(self._used))
-        elif code == commands.PEEK_DELAYED:
+        elif code == commands.CommandNo.PEEK_DELAYED:
             self._found(self._used.delayed.items[0] if self._used.delayed.items else None)
-        elif code == commands.PEEK_BURIED:
+        elif code == commands.CommandNo.PEEK_BURIED:
             outcome = self._used.dead.first()
             self._found(outcome.job if isinstance(outcome, Outcome) else None)
-        elif code == commands.STATS:
+        elif code == commands.CommandNo.STATS:
             self._say_yaml(statistics.of_server(door, now_ms))
-        elif code == commands.LIST_TUBES:
+        elif code == commands.CommandNo.LIST_TUBES:
             self._begin(TubeList(self._yard), now_ms)
-        elif code == commands.LIST_TUBES_WATCHED:
+        elif code == commands.CommandNo.LIST_TUBES_WATCHED:
             self._say_yaml(statistics.list_of(self._watched.queues))
         else:
-            assert code == commands.LIST_TUBE_USED
+            assert code == commands.CommandNo.LIST_TUBE_USED
             self.write_own(b"USING " + self._used.name.encode() + CRLF)
 
     def _with_number(self, code: int, rest: bytes, now_ms: i64) -> None:
         """Run a command whose argument begins with a number."""
         end: i64 = len(rest)
-        if code == commands.KICK:
+        if code == commands.CommandNo.KICK:
             bound = parse_kick_bound(rest)
             if bound < 0:
                 self._say(commands.BAD_FORMAT)
                 return
-            self._door.counts[commands.KICK] += 1
-            self._begin(Kicking(self._yard, self._used, bound), now_ms)
+            self._door.counts[commands.CommandNo.KICK] += 1
+            self._begin(KickTask(self._yard, self._used, bound), now_ms)
             return
-        if code == commands.RESERVE_WITH_TIMEOUT:
-            # What follows is ignored, as in beanstalkd 1.13.
+        if code == commands.CommandNo.RESERVE_WITH_TIMEOUT:
+            # The rest of the line is ignored, as in beanstalkd 1.13.
             timeout, _ = parse_number(rest, 0, end, TIMEOUT_MAX)
             if timeout < 0:
                 self._say(commands.BAD_FORMAT)
                 return
-            self._door.counts[commands.RESERVE_WITH_TIMEOUT] += 1
+            self._door.counts[commands.CommandNo.RESERVE_WITH_TIMEOUT] += 1
             self._reserve(now_ms + timeout * 1000, now_ms)
             return
         job_id, pos = parse_id(rest, 0, end)
         rank: i64 = 0
         delay: i64 = 0
-        if job_id >= 0 and code in (commands.RELEASE, commands.BURY):
+        if job_id >= 0 and code in (commands.CommandNo.RELEASE, commands.CommandNo.BURY):
             rank, pos = parse_number(rest, pos, end, U32_MAX)
-        if job_id >= 0 and rank >= 0 and code == commands.RELEASE:
+        if job_id >= 0 and rank >= 0 and code == commands.CommandNo.RELEASE:
             delay, pos = parse_number(rest, pos, end, U32_MAX)
         if job_id < 0 or rank < 0 or delay < 0 or pos != end:
             self._say(commands.BAD_FORMAT)
@@ -473,43 +473,43 @@ class BeanstalkSession(Session, Holder, Starter):
         self._with_job(code, job_id, rank, delay * 1000, now_ms)
 
     def _with_job(self, code: int, job_id: i64, rank: i64, delay_ms: i64, now_ms: i64) -> None:
-        """Run a command that names a job; Refused means it is not to be found."""
+        """Run a command that names a job; the caller answers Refused with NOT_FOUND."""
         yard = self._yard
-        if code == commands.DELETE:
+        if code == commands.CommandNo.DELETE:
             self._delete_job(job_id, now_ms)
             return
-        self._door.counts[min(code, commands.UNCOUNTED)] += 1
-        if code == commands.RELEASE:
-            is_ready = hand_back(yard, held(yard, job_id, self._book), rank, delay_ms, now_ms)
+        self._door.counts[min(code, commands.CommandNo.UNCOUNTED)] += 1
+        if code == commands.CommandNo.RELEASE:
+            is_ready = hand_back(yard, held(yard, job_id, self._lease_set), rank, delay_ms, now_ms)
             self._say(b"RELEASED\r\n" if is_ready else b"BURIED\r\n")
-        elif code == commands.BURY:
-            bury(yard, held(yard, job_id, self._book), rank, now_ms)
+        elif code == commands.CommandNo.BURY:
+            bury(yard, held(yard, job_id, self._lease_set), rank, now_ms)
             self._say(b"BURIED\r\n")
-        elif code == commands.TOUCH:
-            lease = held(yard, job_id, self._book).lease
+        elif code == commands.CommandNo.TOUCH:
+            lease = held(yard, job_id, self._lease_set).lease
             assert lease is not None
             touch(yard, lease, lease.ttl_ms, now_ms)
             self._say(b"TOUCHED\r\n")
-        elif code == commands.PEEK:
+        elif code == commands.CommandNo.PEEK:
             self._found(self._job(job_id))
-        elif code == commands.STATS_JOB:
+        elif code == commands.CommandNo.STATS_JOB:
             job = self._job(job_id)
             if job is None:
                 raise NotFound
             self._say_yaml(statistics.of_job(job, now_ms))
-        elif code == commands.KICK_JOB:
+        elif code == commands.CommandNo.KICK_JOB:
             kick_job(yard, job_id, now_ms)
             self._say(b"KICKED\r\n")
         else:
-            assert code == commands.RESERVE_JOB
-            taken = take_job(yard, job_id, self._book, TERMS, now_ms)
+            assert code == commands.CommandNo.RESERVE_JOB
+            taken = take_job(yard, job_id, self._lease_set, TERMS, now_ms)
             self._become_worker()
             self._say_job(b"RESERVED ", taken.job, taken.body)
 
     def _with_name(self, code: int, rest: bytes, now_ms: i64) -> None:
         """Run a command whose argument begins with a tube name."""
         delay: i64 = 0
-        if code == commands.PAUSE_TUBE:
+        if code == commands.CommandNo.PAUSE_TUBE:
             rest = rest.lstrip(b" ")
             end = tube_name_end(rest)
             delay, pos = parse_number(rest, end, len(rest), U32_MAX)
@@ -522,18 +522,18 @@ class BeanstalkSession(Session, Holder, Starter):
             self._say(commands.BAD_FORMAT)
             return
         tube = rest.decode()
-        self._door.counts[code] += 1 if code != commands.PAUSE_TUBE else 0
-        if code == commands.USE:
+        self._door.counts[code] += 1 if code != commands.CommandNo.PAUSE_TUBE else 0
+        if code == commands.CommandNo.USE:
             self._use(tube)
-        elif code == commands.WATCH:
+        elif code == commands.CommandNo.WATCH:
             self._say(self._watched.watch(tube))
-        elif code == commands.IGNORE:
+        elif code == commands.CommandNo.IGNORE:
             self._say(self._watched.ignore(tube))
         else:
             queue = self._yard.queues.get(tube)
             if queue is None:
                 self._say(commands.NOT_FOUND)
-            elif code == commands.STATS_TUBE:
+            elif code == commands.CommandNo.STATS_TUBE:
                 self._say_yaml(statistics.of_tube(queue, now_ms))
             else:
                 pause(self._yard, queue, delay * 1000, now_ms)
@@ -549,26 +549,26 @@ class BeanstalkSession(Session, Holder, Starter):
         self._say(b"USING " + tube.encode() + CRLF)
 
     def _begin(self, task: Task, now_ms: i64) -> None:
-        """Do the work of a kick or a list; what follows on the connection waits for its end."""
+        """Start a kick or a list; later commands on the connection wait for its end."""
         if self._yard.tasks.begin(task, self, now_ms):
             self.task_ended(task, None, now_ms)
         else:
             self._long = task
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
-        """Answer; of a kick on a full disk, how many jobs could be woken."""
+        """Answer; a kick on a full disk reports how many jobs it could kick."""
         self._long = None
-        self.await_synced(task.raised)
-        if isinstance(task, Kicking):
+        self.await_synced(task.sync_requested)
+        if isinstance(task, KickTask):
             self._say(b"KICKED %d\r\n" % task.count)
         elif isinstance(task, TubeList):
             self.write_long(task.answer())
-        self.peer.stirred()
+        self.peer.wake()
 
     # -- answers -------------------------------------------------------------------------------
 
     def _say(self, answer: bytes) -> None:
-        """Answer with what the yard's newest waited-for record may have brought about."""
+        """Write an answer that waits for the newest of the records that replies wait for."""
         self.out.write(answer)
         self.narrow(len(self.out) - len(answer), self.journal.appended)
 
@@ -595,6 +595,6 @@ class BeanstalkSession(Session, Holder, Starter):
             self._say_job(b"FOUND ", job, body)
 
     def _say_yaml(self, text: str) -> None:
-        """Answer with counts, which may show any record there is, waited for or not."""
+        """Write counts, which may disclose any record, so the answer waits for all of them."""
         data = text.encode()
         self.out.write(b"OK %d\r\n%b\r\n" % (len(data), data))

@@ -1,7 +1,7 @@
-"""The YAML of `stats`, `stats-tube`, `stats-job` and the lists, laid out as beanstalkd 1.13 does.
+"""The YAML of `stats`, `stats-tube`, `stats-job` and the lists, in the format of beanstalkd 1.13.
 
-Clients check keys, order, quoting and types: 51, 14 and 14 keys, names quoted, list entries never,
-no negative number anywhere.
+Clients check keys, order, quoting and types: 51, 14 and 14 keys, names quoted, list entries
+unquoted, no negative numbers.
 """
 
 import json
@@ -14,7 +14,7 @@ from jobyard.engine.state.health import problems
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, LEASED, READY, Job
 from jobyard.model.limits import U32_MAX
 from jobyard.model.queue import Queue
-from jobyard.protocols.beanstalk.door import VERSION, BeanstalkDoor
+from jobyard.protocols.beanstalk.door import BEANSTALKD_VERSION, BeanstalkDoor
 from jobyard.wire.beanstalk import is_tube_name
 
 _COMMANDS = (
@@ -58,7 +58,7 @@ def _seconds(span_ms: i64) -> int:
 
 
 def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
-    """Return the 51 lines of `stats`, and one for each thing that is wrong with the server."""
+    """Return the 51 lines of `stats`, and one for each problem of the server."""
     yard = door.yard
     journal = yard.journal
     user, system = door.facts.cpu_times()
@@ -83,7 +83,7 @@ def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
         f"current-waiting: {door.waiting_count}",
         f"total-connections: {door.connections_total}",
         f"pid: {door.facts.pid()}",
-        f'version: "{VERSION}"',
+        f'version: "{BEANSTALKD_VERSION}"',
         f"rusage-utime: {user:.6f}",
         f"rusage-stime: {system:.6f}",
         f"uptime: {_seconds(now_ms - door.started_ms)}",
@@ -98,7 +98,7 @@ def of_server(door: BeanstalkDoor, now_ms: i64) -> str:
         f'os: "{os_version}"',
         f'platform: "{platform}"',
     ]
-    # Beyond the original's, and only while there is something to tell.
+    # Not in the original; present only while there are problems.
     lines.extend(f"{word.replace('_', '-')}: true" for word in problems(yard))
     if yard.errors.survived_count > 0:
         lines.append(f"unexpected-errors: {yard.errors.survived_count}")
@@ -111,7 +111,7 @@ def of_tube(queue: Queue, now_ms: i64) -> str:
     pause_s: i64 = queue.pause_ms // 1000
     rules = queue.rules
     if rules is not None and rules.settings.is_paused:
-        # Without end, which the protocol cannot say.
+        # Paused without end, which the protocol cannot express.
         pause_s, pause_left = U32_MAX, U32_MAX * 1000
     return _yaml(
         [
@@ -138,20 +138,20 @@ def of_job(job: Job, now_ms: i64) -> str:
     left_ms: i64 = 0
     lease = job.lease
     if lease is not None:
-        # Some last until somebody ends them, which the protocol cannot say.
+        # Some leases have no deadline, which the protocol cannot express.
         left_ms = min(lease.sort_key - now_ms, U32_MAX * 1000)
     elif job.state == DELAYED:
         left_ms = job.due_ms - now_ms
-    extra = job.extra
+    details = job.details
     timeouts, releases, buries, kicks = 0, 0, 0, 0
-    tally = None if extra is None else extra.tally
-    if tally is not None:
-        timeouts, releases = int(tally.timeouts), int(tally.releases)
-        buries, kicks = int(tally.buries), int(tally.kicks)
+    counters = None if details is None else details.counters
+    if counters is not None:
+        timeouts, releases = int(counters.timeouts), int(counters.releases)
+        buries, kicks = int(counters.buries), int(counters.kicks)
     return _yaml(
         [
             f"id: {job.id}",
-            # Other doors may have put it where no tube can be called.
+            # The queue may belong to another door and have a name that is invalid for a tube.
             f"tube: {_STRINGS.encode(job.queue.name)}",
             f"state: {_STATES[job.state]}",
             f"pri: {min(max(job.rank, 0), U32_MAX)}",

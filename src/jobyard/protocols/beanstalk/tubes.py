@@ -1,4 +1,4 @@
-"""The answer to `list-tubes`, made some names at a time: there may be very many."""
+"""The answer to `list-tubes`, made in slices because there may be very many tubes."""
 
 from typing import Final, final
 
@@ -15,7 +15,7 @@ PIECE_SIZE: Final = 256 << 10
 
 @final
 class TubeList(Task):
-    """The names of the tubes that are there when their turn comes, in the order they came."""
+    """Lists tubes in creation order; tubes removed meanwhile are left out."""
 
     def __init__(self, yard: Yard) -> None:
         super().__init__()
@@ -28,8 +28,8 @@ class TubeList(Task):
         self._pieces: list[bytes] = []
         self._size: i64 = 0
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
-        """List some."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """List some tubes."""
         done: i64 = 0
         out = self._out
         while done < most and self._names:
@@ -52,7 +52,7 @@ class TubeList(Task):
     def answer(self) -> list[bytes]:
         """Return the answer in pieces."""
         if self._names:
-            # It failed in the middle.
+            # The task failed before its end.
             return [INTERNAL_ERROR]
         self._cut()
         return [b"OK %d\r\n" % self._size, *self._pieces, b"\r\n"]

@@ -1,4 +1,4 @@
-"""The tubes that one connection watches; found at once, however many there are.
+"""The tubes that one connection watches, with lookup in constant time.
 
 Answers `watch` and `ignore`.
 """
@@ -10,13 +10,13 @@ from jobyard.engine.state.yard import Yard
 from jobyard.model.queue import Queue
 from jobyard.protocols.beanstalk import commands
 
-# A reserve looks at each of them.
+# Every reserve checks each of them.
 TUBES_MAX: Final = 10_000
 
 
 @final
-class Watched:
-    """Tubes in the order that clients see."""
+class WatchedTubes:
+    """The watched tubes, in the order that clients see."""
 
     def __init__(self, yard: Yard, first: Queue) -> None:
         self._yard = yard
@@ -39,12 +39,12 @@ class Watched:
         return self._count()
 
     def ignore(self, tube: str) -> bytes:
-        """Watch a tube no more; return the answer."""
+        """Stop watching a tube; return the answer."""
         queue = self._yard.queues.get(tube)
         if queue is not None and queue in self._places:
             if len(self.queues) == 1:
                 return b"NOT_IGNORED\r\n"
-            # beanstalkd fills the gap with the last name; clients may know the order.
+            # beanstalkd fills the gap with the last name; clients may rely on the order.
             place = self._places.pop(queue)
             last = self.queues.pop()
             if last is not queue:
@@ -57,7 +57,7 @@ class Watched:
         return b"WATCHING %d\r\n" % len(self.queues)
 
     def leave(self) -> None:
-        """Watch none any more."""
+        """Stop watching all tubes."""
         for queue in self.queues:
             drop_watch(self._yard, queue)
         self.queues = []

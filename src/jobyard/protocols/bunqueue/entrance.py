@@ -1,10 +1,10 @@
-"""Where bunqueue connections come in: makes their sessions."""
+"""The entrance of the bunqueue door: makes the session of each connection."""
 
 from typing import final
 
 from jobyard.engine.jobs.schedule import crons_of
 from jobyard.protocols.bunqueue.commands.control import arm_rate_ends
-from jobyard.protocols.bunqueue.commands.repeats import DoorCounsel
+from jobyard.protocols.bunqueue.commands.repeats import DoorScheduleHooks
 from jobyard.protocols.bunqueue.commands.table import COMMANDS
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.session import BunqueueSession
@@ -18,7 +18,7 @@ class BunqueueEntrance(Entrance):
     def __init__(self, door: BunqueueDoor) -> None:
         self._door = door
         door.commands = COMMANDS
-        crons_of(door.yard).counsel = DoorCounsel(door)
+        crons_of(door.yard).hooks = DoorScheduleHooks(door)
         arm_rate_ends(door.yard, door.started_ms)
 
     def enter(self, peer: Peer) -> Session:
@@ -29,6 +29,6 @@ class BunqueueEntrance(Entrance):
             session.expect_auth(self._door.yard.now_ms)
         door = self._door
         door.sessions_count += 1
-        if door.onlooker is not None:
-            door.onlooker.tell("client:connected", {"transport": "tcp"})
+        if door.observer is not None:
+            door.observer.tell("client:connected", {"transport": "tcp"})
         return session

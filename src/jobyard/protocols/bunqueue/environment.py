@@ -1,13 +1,13 @@
-"""What a door needs to know of the process around it, and its way out for webhooks.
+"""What a door needs from the process: memory, CPU time, disk errors, and sending webhooks.
 
-The server gives its own; a test gives one that stands still.
+The server provides the real one; tests provide one with fixed values.
 """
 
 from mypy_extensions import i64, mypyc_attr
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Surroundings:
+class Environment:
     """The process and the disk as sessions see them."""
 
     def memory_mb(self) -> float:
@@ -19,21 +19,21 @@ class Surroundings:
         raise NotImplementedError
 
     def disk_error(self) -> str:
-        """Return what is wrong with the disk, or nothing."""
+        """Return the current disk error, or an empty string."""
         raise NotImplementedError
 
     def disk_error_since_ms(self) -> i64:
-        """Return the steady time since when the disk has been wrong."""
+        """Return the steady time at which the disk error began."""
         raise NotImplementedError
 
     def post(self, webhook_id: str, url: str, secret: str, event: str, body: bytes) -> None:
-        """Send a webhook, at once and without waiting."""
+        """Queue a webhook notice for sending, without blocking."""
         raise NotImplementedError
 
     def forget(self, webhook_id: str) -> None:
-        """Let fall what still waits to be sent to a webhook."""
+        """Drop the notices that still wait to be sent to a webhook."""
         raise NotImplementedError
 
     def take_outcomes(self) -> list[tuple[str, bool, int]]:
-        """Return what became of webhooks since the last call: id, success, and when (wall ms)."""
+        """Return the deliveries since the last call: webhook id, success, and time (wall ms)."""
         raise NotImplementedError

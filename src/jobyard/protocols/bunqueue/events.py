@@ -1,6 +1,7 @@
-"""Commands about the stream of events on a connection.
+"""Commands for the event stream of a connection.
 
-A connection hears of one queue at a time. Events are sent and not kept: there is nothing to trim.
+A connection receives the events of one queue at a time. Events are sent and not kept, so there is
+nothing to trim.
 """
 
 from typing import Final
@@ -14,7 +15,7 @@ LENGTH_MAX: Final = 1_000_000_000
 
 
 def subscribe_events(session: BunqueueSession, request: Request) -> Answer:
-    """SubscribeEvents: send events of this queue from now on, in place of any other's."""
+    """SubscribeEvents: send the events of this queue, instead of any other queue, from now on."""
     name = push_options.queue_name(request.fields)
     if session.events_of is None:
         session.yard.bus.add(session)
@@ -23,7 +24,7 @@ def subscribe_events(session: BunqueueSession, request: Request) -> Answer:
 
 
 def unsubscribe_events(session: BunqueueSession, _request: Request) -> Answer:
-    """UnsubscribeEvents: send no more events."""
+    """UnsubscribeEvents: stop sending events."""
     if session.events_of is not None:
         session.events_of = None
         session.yard.bus.remove(session)
@@ -31,13 +32,13 @@ def unsubscribe_events(session: BunqueueSession, _request: Request) -> Answer:
 
 
 def trim_events(_session: BunqueueSession, request: Request) -> Answer:
-    """TrimEvents: events go to who listens and are kept for nobody, so none is removed."""
+    """TrimEvents: validate the request and remove nothing, as events are not kept."""
     push_options.queue_name(request.fields)
     push_options.number(request.fields, b"maxLength", 0, 0, LENGTH_MAX)
     return {"data": {"removed": 0}}
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+EVENT_COMMANDS: Final[dict[bytes, Command]] = {
     b"SubscribeEvents": subscribe_events,
     b"UnsubscribeEvents": unsubscribe_events,
     b"TrimEvents": trim_events,

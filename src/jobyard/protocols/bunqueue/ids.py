@@ -1,8 +1,8 @@
 """Job ids and lock tokens as bunqueue clients see them: UUIDs that need no table.
 
-A job's UUIDv7 holds the wall time of its put, its number, and ten check bits, so any of our own ids
-is found by arithmetic and any other is told apart. A token holds the boot and the number of the
-lease; it dies with the boot.
+A job's UUIDv7 holds the wall time of its put, its number and ten check bits, so that our own ids
+are resolved by arithmetic and foreign ids are recognized. A token holds the boot and the number of
+the lease; a restart invalidates it.
 """
 
 from typing import Final
@@ -15,13 +15,13 @@ from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.job import Job
 
 UUID_SIZE: Final = 36
-# Of a time within an id.
+# The time in an id has 48 bits.
 _TIME_BITS: Final = (1 << 48) - 1
 
 _DASH: Final[u8] = 45
 
 
-# The same in every byte of a word.
+# One value in every byte of a word.
 _ONES: Final = 0x0101010101010101
 _SIXES: Final = 0x0606060606060606
 _NIBBLES: Final = 0x0F0F0F0F0F0F0F0F
@@ -36,7 +36,7 @@ def _hex8(number: i64) -> i64:
     word = (number & 0xFFFF0000) << 16 | (number & 0xFFFF)
     word = (word & 0x0000FF000000FF00) << 8 | (word & 0x000000FF000000FF)
     word = (word & 0x00F000F000F000F0) << 4 | (word & 0x000F000F000F000F)
-    # A nibble of ten or more carries when six is added; its letter stands 39 further on.
+    # A nibble of ten or more carries when six is added; its letter comes 39 after the digits.
     letters = (word + _SIXES) >> 4 & _ONES
     return word + _ZEROS + letters * 39
 
@@ -52,7 +52,7 @@ def _write4(out: BytesWriter, number: i64) -> None:
 def _number8(data: bytes, at: i64) -> i64:
     """Return the number in the eight hex digits at `at`, or -1 if they are not digits."""
     word = read_i64_be(data, at)
-    # Whatever stands there becomes a number; digits are what the number is written with.
+    # Any bytes give a number; they were hex digits if encoding that number yields them again.
     nibbles = (word & _NIBBLES) + 9 * (word >> 6 & _ONES) & _NIBBLES
     number = (nibbles >> 4 & 0x00F000F000F000F0) | (nibbles & 0x000F000F000F000F)
     number = (number >> 8 & 0x0000FF000000FF00) | (number & 0x000000FF000000FF)
@@ -81,16 +81,16 @@ def _time_of(job: Job) -> i64:
     if job.family == BUNQUEUE:
         return job.own_ms
     if job.family == GLIDE:
-        # Whatever its client took for the time: its stamp is another one whenever it comes back.
+        # The time its client gave: the stamp of a glide-mq job changes whenever it returns.
         return job.own_ms & _TIME_BITS
-    # The stamp of a job of the others never changes, and begins with the time of its put.
+    # In other families the stamp never changes and begins with the time of the put.
     return abs_stamp(job.stamp) >> STAMP_SHIFT
 
 
 def has_own_name(job: Job) -> bool:
-    """Tell whether a job has another id than ours; those of glide-mq are names of that door."""
-    extra = job.extra
-    return extra is not None and extra.custom_id != "" and job.family != GLIDE
+    """Return whether a job has a custom id; custom ids of glide-mq are not shown at this door."""
+    details = job.details
+    return details is not None and details.custom_id != "" and job.family != GLIDE
 
 
 def write_uuid(out: BytesWriter, job: Job) -> None:
@@ -112,22 +112,22 @@ def write_uuid(out: BytesWriter, job: Job) -> None:
 
 
 def id_bytes(job: Job) -> bytes:
-    """Return the id by which clients know a job."""
-    extra = job.extra
-    if extra is not None and has_own_name(job):
-        return extra.custom_id.encode()
+    """Return the id of a job as clients see it."""
+    details = job.details
+    if details is not None and has_own_name(job):
+        return details.custom_id.encode()
     out = BytesWriter()
     write_uuid(out, job)
     return out.getvalue()
 
 
 def id_text(job: Job) -> str:
-    """Return the id by which clients know a job, as text."""
+    """Return the id of a job as clients see it, as text."""
     return id_bytes(job).decode()
 
 
 def _number_of(name: bytes) -> i64:
-    """Return the number in an id of ours, or -1; whether there is such a job is not looked at."""
+    """Return the job number in one of our ids, or -1; the job need not exist."""
     if len(name) != UUID_SIZE or name[14] != 55:
         return -1
     if name[8] != _DASH or name[13] != _DASH or name[18] != _DASH or name[23] != _DASH:
@@ -146,7 +146,7 @@ def _number_of(name: bytes) -> i64:
 
 
 def find_job(yard: Yard, name: bytes) -> Job | None:
-    """Return the job that clients know by this id."""
+    """Return the job with this id, or None."""
     number = _number_of(name)
     if number >= 0:
         job = yard.jobs.get(number)
@@ -191,10 +191,10 @@ def token_number(yard: Yard, token: bytes) -> i64:
 
 
 def may_be_id(name: bytes) -> bool:
-    """Tell whether a job may have this id, or come to have it."""
+    """Return whether this is an id that a present or future job may have."""
     return _number_of(name) > 0
 
 
 def was_issued(yard: Yard, name: bytes) -> bool:
-    """Tell whether an id is one that a job was given here, be it there still or not."""
+    """Return whether this id was assigned to a job here, whether or not the job still exists."""
     return 0 < _number_of(name) < yard.journal.next_id

@@ -1,8 +1,8 @@
-"""A job, a lease and an event as bunqueue clients see them.
+"""Encoding of jobs, leases and events for bunqueue clients.
 
-A job has some fifty fields, most of which say the same for all jobs of one policy. Those are
-encoded once a policy and copied; only what differs is written by hand. Times go out as floats: the
-clients turn 64-bit integers into something that is no number to them.
+A job has some fifty fields, most of which are the same for all jobs of one policy. Those are
+encoded once per policy and copied; only fields that differ are written one by one. Times are sent
+as floats: the clients decode 64-bit integers to BigInt, which their arithmetic does not accept.
 """
 
 from typing import Final
@@ -10,12 +10,13 @@ from typing import Final
 from librt.strings import BytesWriter, write_f64_be
 from mypy_extensions import i64
 
-from jobyard.engine.state.bus import COMPLETED, DELAYED, FAILED, PROGRESS, Event
-from jobyard.journal.damage import CORRUPT, CORRUPT_RESULT
-from jobyard.model.details import OPEN, Extra
+from jobyard.engine.state.bus import Event, EventName
+from jobyard.journal.damage import CORRUPT_RESULT, CORRUPT_TEXT
+from jobyard.model.details import JobDetails, MemberState
 from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.job import BLOCKED, DEAD, DONE, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.job import DELAYED as IS_DELAYED
+from jobyard.model.lease import Lease
 from jobyard.model.policy import (
     BACKOFF_EXPONENTIAL,
     BACKOFF_FIXED,
@@ -30,7 +31,6 @@ from jobyard.model.policy import (
     REMOVE_DONE,
     Policy,
 )
-from jobyard.model.queue import Lease
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.ids import (
     has_own_name,
@@ -55,10 +55,10 @@ from jobyard.wire.msgpack.write import (
 )
 from jobyard.wire.payload import to_msgpack
 
-# Attempts shown for a job of a family that is retried for ever.
+# Attempts shown for a job of a family without an attempt limit.
 ATTEMPTS_SHOWN: Final = 1000
 
-# What a job without rare parts says of them.
+# The rare fields of a job that has no details.
 PLAIN_PARTS: Final[dict[str, object]] = {
     "progress": 0,
     "progressMessage": None,
@@ -82,10 +82,10 @@ PLAIN_PARTS: Final[dict[str, object]] = {
 
 _RARE_FIELDS: Final[i64] = len(PLAIN_PARTS)
 
-# Policies whose encoded fields are remembered.
+# Policies whose encoded fields are cached.
 SHAPES_MAX: Final = 4096
 
-# Fields written by hand for every job.
+# Fields that `_write_own` writes.
 _OWN_FIELDS: Final = 11
 
 _BACKOFF_NAMES: Final = {BACKOFF_FIXED: "fixed", BACKOFF_EXPONENTIAL: "exponential"}
@@ -96,12 +96,12 @@ def _or_none(number: i64, none: i64) -> int | None:
 
 
 def _attempts_shown(policy: Policy) -> int:
-    """Return the attempts of a job of which none were told: one at glide-mq, else any number."""
+    """Return the attempts shown for a policy without a limit: one for glide-mq, else many."""
     return ATTEMPTS_SHOWN if policy is PLAIN else 1
 
 
 def policy_fields(policy: Policy, *, is_lifo: bool) -> dict[str, object]:
-    """Return the fields that follow from the policy, and the one by which it may be overruled."""
+    """Return the fields that depend on the policy, and `lifo`, which each job may override."""
     kind = policy.backoff_kind
     config: dict[str, object] | None = None
     if kind != BACKOFF_PLAIN:
@@ -130,7 +130,7 @@ def policy_fields(policy: Policy, *, is_lifo: bool) -> dict[str, object]:
 
 
 def _inner(fields: dict[str, object]) -> bytes:
-    """Return the fields of a map without its head."""
+    """Encode the fields of a map without its header."""
     out = BytesWriter()
     for key, value in fields.items():
         write_text(out, key)
@@ -142,7 +142,7 @@ _POLICY_FIELDS: Final = 18
 
 
 def _policy_bytes(door: BunqueueDoor, job: Job, *, is_plain: bool) -> bytes:
-    """Return the encoded fields of a policy; for a plain job those of no rare part too."""
+    """Return the encoded policy fields; for a plain job followed by the default rare fields."""
     shapes = door.plain_shapes if is_plain else door.shapes
     is_lifo = job.stamp < 0
     key = 2 * job.policy.number
@@ -160,9 +160,9 @@ def _policy_bytes(door: BunqueueDoor, job: Job, *, is_plain: bool) -> bytes:
 
 
 def shown_priority(job: Job) -> i64:
-    """Return the priority of a job: inside a group lower goes first, elsewhere higher."""
-    extra = job.extra
-    return job.rank if extra is not None and extra.group_id else -job.rank
+    """Return the priority as clients see it: in a group lower goes first, elsewhere higher."""
+    details = job.details
+    return job.rank if details is not None and details.group_id else -job.rank
 
 
 def created_ms(door: BunqueueDoor, job: Job) -> i64:
@@ -177,9 +177,9 @@ def write_job(
     body: bytes | None,
     more: dict[str, object] | None,
 ) -> None:
-    """Write a whole job, with `more` fields if given; without a body, which is damaged then."""
-    extra = job.extra
-    parts: dict[str, object] | None = None if extra is None else _rare_parts(job, extra)
+    """Write a whole job, with `more` fields if given; a body of None is damaged and sent as nil."""
+    details = job.details
+    parts: dict[str, object] | None = None if details is None else _rare_parts(job, details)
     count: i64 = _OWN_FIELDS + _POLICY_FIELDS + _RARE_FIELDS
     if more is not None:
         count += len(more)
@@ -193,12 +193,12 @@ def write_job(
 
 
 def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes | None) -> None:
-    extra = job.extra
-    if extra is not None and has_own_name(job):
+    details = job.details
+    if details is not None and has_own_name(job):
         out.write(b"\xa2id")
-        write_text(out, extra.custom_id)
+        write_text(out, details.custom_id)
     else:
-        # A text of 36 bytes: head d9 24.
+        # Header of a text of 36 bytes: d9 24.
         out.write(b"\xa2id\xd9\x24")
         write_uuid(out, job)
     out.write(b"\xa5queue")
@@ -210,7 +210,7 @@ def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes | Non
         out.write(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
     out.write(b"\xa8priority")
     write_int(out, shown_priority(job))
-    # The form of a float64, cb, stands with the key before it.
+    # cb, the header of a float64, is written together with the key.
     out.write(b"\xa9createdAt\xcb")
     write_f64_be(out, float(created_ms(door, job)))
     out.write(b"\xa5runAt\xcb")
@@ -224,9 +224,9 @@ def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes | Non
     if lease is not None:
         started_ms = lease.started_ms
         beat_ms = lease.beat_ms
-    elif extra is not None and extra.outcome is not None:
-        started_ms = extra.outcome.started_ms
-        ended_ms = extra.outcome.ended_ms
+    elif details is not None and details.outcome is not None:
+        started_ms = details.outcome.started_ms
+        ended_ms = details.outcome.ended_ms
     out.write(b"\xadlastHeartbeat\xcb")
     write_f64_be(out, float(door.wall_ms(beat_ms)))
     out.write(b"\xa9startedAt")
@@ -238,7 +238,7 @@ def _write_own(out: BytesWriter, door: BunqueueDoor, job: Job, body: bytes | Non
 
 
 def _write_timeline(out: BytesWriter, door: BunqueueDoor, job: Job) -> None:
-    if job.extra is not None:
+    if job.details is not None:
         write_value(out, timeline(door, job))
         return
     lease = job.lease
@@ -260,24 +260,26 @@ def _write_time(out: BytesWriter, door: BunqueueDoor, at_ms: i64) -> None:
         write_float(out, float(door.wall_ms(at_ms)))
 
 
-def _rare_parts(job: Job, extra: Extra) -> dict[str, object]:
+def _rare_parts(job: Job, details: JobDetails) -> dict[str, object]:
     parts = dict(PLAIN_PARTS)
-    parts["progress"] = 100 if job.state == DONE else progress_number(extra)
-    parts["progressMessage"] = progress_message(extra)
+    parts["progress"] = 100 if job.state == DONE else progress_number(details)
+    parts["progressMessage"] = progress_message(details)
     parts["stallCount"] = job.stalls()
-    parts["uniqueKey"] = extra.unique_key or None
-    parts["customId"] = extra.custom_id if has_own_name(job) else None
-    parts["groupId"] = extra.group_id or None
-    if extra.unique_key:
-        parts["deduplicationTtl"] = _or_none(extra.key_ttl_ms, 0)
-        parts["deduplicationExtend"] = extra.key_mode == 1
-        parts["deduplicationReplace"] = extra.key_mode == 2
-    if extra.stack:
-        parts["stacktrace"] = extra.stack.split("\n")
-    if extra.members is not None:
-        parts["childrenCompleted"] = sum(1 for one in extra.members if one.state != OPEN)
-    if extra.marks:
-        marks = read_fields(extra.marks, 0, len(extra.marks))
+    parts["uniqueKey"] = details.unique_key or None
+    parts["customId"] = details.custom_id if has_own_name(job) else None
+    parts["groupId"] = details.group_id or None
+    if details.unique_key:
+        parts["deduplicationTtl"] = _or_none(details.key_ttl_ms, 0)
+        parts["deduplicationExtend"] = details.key_mode == 1
+        parts["deduplicationReplace"] = details.key_mode == 2
+    if details.stack:
+        parts["stacktrace"] = details.stack.split("\n")
+    if details.members is not None:
+        parts["childrenCompleted"] = sum(
+            1 for one in details.members if one.state != MemberState.OPEN
+        )
+    if details.protocol_fields:
+        marks = read_fields(details.protocol_fields, 0, len(details.protocol_fields))
         if marks is not None:
             for key in ("tags", "dependsOn", "childrenIds", "parentId", "repeat"):
                 raw = marks.raw(key.encode())
@@ -291,14 +293,14 @@ def _rare_parts(job: Job, extra: Extra) -> dict[str, object]:
 
 
 def timeline(door: BunqueueDoor, job: Job) -> list[object]:
-    """Return what is known of the stations of a job's life."""
-    extra = job.extra
-    failures = [] if extra is None or extra.failures is None else extra.failures
+    """Return the known state changes of a job, at most the last 20."""
+    details = job.details
+    failures = [] if details is None or details.failures is None else details.failures
     first = "waiting"
-    if extra is not None and extra.members:
+    if details is not None and details.members:
         first = "waiting-children"
     elif job.delay_ms > 0 and not failures:
-        # After a failure this is the wait for the next run.
+        # After a failure the delay is the wait for the next run.
         first = "delayed"
     stations: list[object] = [{"state": first, "timestamp": float(created_ms(door, job))}]
     for one in failures:
@@ -344,7 +346,7 @@ def state_text(job: Job) -> str:
 
 
 def result_of(job: Job, result: bytes | None) -> Raw | None:
-    """Return what a job came to, if to anything known; one of glide-mq keeps it as text."""
+    """Return the result of a job, or None; results of glide-mq jobs are stored as text."""
     if not result:
         return None
     return Raw(to_msgpack(RAW, result) if job.family == GLIDE else result)
@@ -352,14 +354,14 @@ def result_of(job: Job, result: bytes | None) -> Raw | None:
 
 def job_value(door: BunqueueDoor, job: Job) -> Raw:
     """Return a job as GetJob shows it: with its state, result and last error."""
-    extra = job.extra
+    details = job.details
     more: dict[str, object] = {"state": state_text(job)}
     failed: object = None
     result: object = None
-    if extra is not None:
-        if extra.failures:
-            failed = extra.failures[-1].error
-        outcome = extra.outcome
+    if details is not None:
+        if details.failures:
+            failed = details.failures[-1].error
+        outcome = details.outcome
         if outcome is not None:
             if outcome.error:
                 failed = outcome.error
@@ -369,9 +371,9 @@ def job_value(door: BunqueueDoor, job: Job) -> Raw:
                 failed = CORRUPT_RESULT
     body = door.yard.bodies.fetch(job)
     if body is None:
-        # Never told as if the job had no data.
+        # Must not look like a job without data.
         more["corrupt"] = True
-        failed = CORRUPT
+        failed = CORRUPT_TEXT
     more["returnvalue"] = result
     more["failedReason"] = failed
     out = BytesWriter()
@@ -426,20 +428,20 @@ def event_fields(door: BunqueueDoor, event: Event) -> dict[str, object]:
         "jobId": "" if job is None else id_text(job),
         "timestamp": float(door.wall_ms(event.at_ms)),
     }
-    if event.kind == COMPLETED:
+    if event.kind == EventName.COMPLETED:
         if job is not None and event.result:
             fields["data"] = result_of(job, event.result)
-    elif event.kind == FAILED:
+    elif event.kind == EventName.FAILED:
         fields["error"] = event.error
         fields["terminal"] = event.is_final
         body = None if job is None else door.yard.bodies.fetch(job)
         if job is not None and body is not None:
             fields["data"] = Raw(body if job.codec == MSGPACK else to_msgpack(i64(job.codec), body))
-    elif event.kind == PROGRESS and job is not None and job.extra is not None:
-        progress = progress_number(job.extra)
+    elif event.kind == EventName.PROGRESS and job is not None and job.details is not None:
+        progress = progress_number(job.details)
         fields["progress"] = progress
-        fields["data"] = {"progress": progress, "message": progress_message(job.extra)}
-    elif event.kind == DELAYED:
+        fields["data"] = {"progress": progress, "message": progress_message(job.details)}
+    elif event.kind == EventName.DELAYED:
         fields["delay"] = event.delay_ms
     if event.before:
         fields["prev"] = event.before

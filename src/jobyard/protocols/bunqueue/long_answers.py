@@ -1,7 +1,7 @@
-"""Answers of many parts: written as the parts are found, in pieces that are never put together.
+"""Answers with many items: written item by item, in pieces that are never joined.
 
-A piece ends where a part does, so that whoever shows an answer in other words can go through it
-piece by piece. An answer that is not long after all is one like any other.
+A piece ends where an item does, so that the conversion to JSON can go piece by piece. A list that
+stays short is written as an ordinary answer.
 """
 
 from typing import Final, final
@@ -22,15 +22,15 @@ from jobyard.wire.msgpack.write import (
     write_value,
 )
 
-# A piece is longer than this by less than a part.
+# A piece exceeds this by less than one item.
 PIECE_SIZE: Final = 256 << 10
-# What it takes to write so many bytes, in jobs looked at.
-BYTES_PER_UNIT: Final = 512
+# Writing this many bytes costs one unit of work.
+WRITTEN_PER_UNIT: Final = 512
 
 
 @final
 class LongList:
-    """A list whose items are written as they come: there may be a million."""
+    """A list that encodes each item when it is added: there may be a million."""
 
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -39,11 +39,11 @@ class LongList:
         self._items = BytesWriter()
 
     def size(self) -> i64:
-        """Return what the items weigh."""
+        """Return the encoded size of the items."""
         return self._pieces_size + len(self._items)
 
     def add(self, value: bytes) -> None:
-        """Add a value that is MessagePack already."""
+        """Add a value encoded as MessagePack."""
         self.count += 1
         if len(value) < PIECE_SIZE:
             self._items.write(value)
@@ -62,14 +62,14 @@ class LongList:
             self._cut()
 
     def _cut(self) -> None:
-        """Begin a new piece."""
+        """Start a new piece."""
         if len(self._items) > 0:
             self._pieces.append(self._items.getvalue())
             self._pieces_size += len(self._items)
             self._items = BytesWriter()
 
     def value(self) -> Raw | LongRaw:
-        """Return the list."""
+        """Return the encoded list, in pieces if it is long."""
         out = BytesWriter()
         write_array(out, self.count)
         if not self._pieces:
@@ -80,7 +80,7 @@ class LongList:
 
 
 def is_long(answer: dict[str, object]) -> bool:
-    """Tell whether an answer is to be written in pieces."""
+    """Return whether an answer must be written in pieces."""
     for value in answer.values():  # noqa: SIM110  a generator costs more than most answers
         if isinstance(value, LongRaw):
             return True
@@ -88,7 +88,7 @@ def is_long(answer: dict[str, object]) -> bool:
 
 
 def frame_of(req_id: bytes, answer: dict[str, object]) -> list[bytes]:
-    """Return the pieces of the frame that says `ok` and holds an answer."""
+    """Return the frame of a successful answer, in pieces."""
     pieces: list[bytes] = []
     out = BytesWriter()
     write_map(out, len(answer) + (2 if req_id else 1))

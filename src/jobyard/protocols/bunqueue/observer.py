@@ -1,4 +1,4 @@
-"""Somebody who wants to know what is done beside the life of jobs, as those who do it see them."""
+"""Observer of events that are not job transitions: commands, connections, rate limits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 @trait
-class Onlooker:
-    """Somebody who wants to know."""
+class CommandObserver:
+    """Receives commands and other events of a door."""
 
     def did(self, request: Request, answer: dict[str, object]) -> None:
-        """Take note of a command that was granted."""
+        """Record a command that succeeded."""
 
     def tell(self, name: str, fields: dict[str, object]) -> None:
-        """Take note of something that no command did."""
+        """Record an event that no command caused."""

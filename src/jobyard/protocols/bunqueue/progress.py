@@ -1,27 +1,27 @@
-"""How far a job is, as bunqueue tells it: a number, and what was said along with it.
+"""Progress of a job as bunqueue shows it: a number and a message.
 
-At other doors progress may be any text. What is no number there is a message here, and nothing that
-anybody noted keeps a job from being shown.
+At other doors progress may be any text. Text that is not a number becomes the message here, so that
+every job can be shown.
 """
 
 import math
 
-from jobyard.model.details import Extra
+from jobyard.model.details import JobDetails
 
 
-def progress_number(extra: Extra) -> object:
-    """Return the progress of a job, whole if it is; 0 where nobody gave a number."""
-    value = _finite(extra.progress)
+def progress_number(details: JobDetails) -> object:
+    """Return the progress of a job as an int if it is whole; 0 if it is not a number."""
+    value = _finite(details.progress)
     if value is None:
         return 0
     return int(value) if value.is_integer() and abs(value) < 2**31 else value
 
 
-def progress_message(extra: Extra) -> str | None:
-    """Return what was said with the progress of a job, or in its place."""
-    if extra.progress and _finite(extra.progress) is None:
-        return extra.progress
-    return extra.message or None
+def progress_message(details: JobDetails) -> str | None:
+    """Return the progress message of a job: its text progress, or the message sent with it."""
+    if details.progress and _finite(details.progress) is None:
+        return details.progress
+    return details.message or None
 
 
 def _finite(text: str) -> float | None:

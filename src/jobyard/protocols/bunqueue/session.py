@@ -1,9 +1,9 @@
-"""One bunqueue connection: cuts frames, runs commands, writes answers and events.
+"""One bunqueue connection: splits input into frames, runs commands, writes answers and events.
 
-The commands of a job's usual life (PUSH, PULL, ACK and their batches) are called directly; all
-others are looked up in the door's table. A command answers at once or, if it waits for a job, later
-and out of order; up to fifty of a connection may wait, then its input does too. Commands behind one
-whose work is long are not begun before that has ended.
+The most frequent commands (PUSH, PULL, ACK and their batches) are called directly; all others are
+looked up in the door's table. A command is answered at once or, if it waits for a job, later and
+out of order; up to fifty commands of a connection may wait, then its input waits too. While the
+task of a long command runs, later commands do not start.
 """
 
 from collections.abc import Callable
@@ -16,20 +16,21 @@ from jobyard.engine.jobs.holders import drop_holder
 from jobyard.engine.jobs.queues import drop_if_idle, drop_watch
 from jobyard.engine.jobs.take import cancel_wait
 from jobyard.engine.state.bus import Event, Listener
-from jobyard.engine.state.job_waits import JobWait, Patient
-from jobyard.engine.state.tasks import Starter, Task
+from jobyard.engine.state.job_waits import JobWait, JobWaiter
+from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.errors import NameTaken, Refused, StorageFull, YardFull
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import Job
-from jobyard.model.queue import DOOR, Holder, Lease, Terms, Waiter
+from jobyard.model.lease import Holder, Lease, Proof, Terms
+from jobyard.model.waiter import Waiter
 from jobyard.protocols.bunqueue import job_fields
 from jobyard.protocols.bunqueue.commands import acks, jobs, push_batch, push_options
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.frames import (
     LONG_FRAME,
-    Long,
-    Looking,
-    Unread,
+    FrameScan,
+    LongCommand,
+    UnreadFrames,
     is_message,
     read_frame,
     text_req_id,
@@ -41,7 +42,7 @@ from jobyard.protocols.next_turn import NextTurn
 from jobyard.protocols.session import DOING_MAX, OUTPUT_MAX, Peer, Session
 from jobyard.protocols.timeout import Timeout
 from jobyard.wire.msgpack.forms import KIND_INTEGER
-from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.read import MapFields
 from jobyard.wire.msgpack.write import (
     begin_frame,
     end_frame,
@@ -53,65 +54,64 @@ from jobyard.wire.msgpack.write import (
 )
 
 FRAME_SIZE_MAX: Final = 64 << 20
-# Less than a frame: a page of jobs is not all that is in it.
+# Less than a frame, which holds more than a page of jobs. A page ends early at this size.
 PAGE_BYTES_MAX: Final = 48 << 20
 # Commands of one connection that may wait at a time.
-WAITING_MAX: Final = 50
-# Other commands than the usual ones that were sent ahead, and are run in one turn.
+COMMANDS_WAITING_MAX: Final = 50
+# Pipelined commands other than the frequent ones that run in one turn.
 ASKED_MAX: Final = 64
 
-PLAIN_TERMS: Final = Terms(BUNQUEUE, DOOR, 0, "")
+PLAIN_TERMS: Final = Terms(BUNQUEUE, Proof.DOOR, 0, "")
 
 STORAGE_FULL: Final = "Storage full"
 DENIED: Final = "Invalid token"
 MEMORY_FULL: Final = "Out of memory for unfinished commands, try again later"
 
 
-# In place of the name of a queue: longer than any that is compared, so that none is equal to it.
+# Stands for no queue name: longer than any name that is compared, so none equals it.
 _NO_NAME: Final = bytes(32)
 
 
 @final
-class BunqueueSession(Session, Holder, Listener, Patient, Starter):
-    """Commands of one connection."""
+class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
+    """The protocol state of one connection."""
 
     def __init__(self, door: BunqueueDoor, peer: Peer) -> None:
         super().__init__(peer, door.yard.journal)
         self.door = door
         self.yard = door.yard
-        self.book = door.yard.new_book(self)
+        self.lease_set = door.yard.new_lease_set(self)
         self.is_known: bool = not door.tokens
-        # A connection to the bunqueue door.
+        # Whether this is a TCP connection, which `sessions_count` counts.
         self.is_counted: bool = False
         self.is_limited: bool = True
-        # A page of jobs ends early rather than be longer.
         self.plain_terms: Terms = PLAIN_TERMS
-        # Those of the last pull with an owner; a worker says the same every time.
+        # Terms of the last pull with an owner; a worker sends the same ones every time.
         self.owned_terms: Terms | None = None
         self.pulls: dict[Waiter, Pull] = {}
         self.job_waits: dict[JobWait, bytes] = {}
-        self._long: Long | None = None
-        # Commands that ran since the last bytes came, but for the usual ones; and when to go on.
+        self._long: LongCommand | None = None
+        # Less frequent commands that ran since the last input, and the turn in which to continue.
         self._asked: i64 = 0
         self._turn: NextTurn | None = None
-        # A long frame that is not looked through yet, and the size of that whose command is run.
-        self._looking: Looking | None = None
+        # A long frame that is being scanned, and the size of the one whose command runs.
+        self._looking: FrameScan | None = None
         self._busy_size: i64 = 0
-        # The queue whose events are wanted; None for no events.
+        # The queue whose events are sent; None for no events.
         self.events_of: str | None = None
-        # Workers that registered here leave with the connection.
+        # Workers that registered here; they leave with the connection.
         self.worker_ids: list[str] = []
-        # The queue named last: a client names the same one over and over.
+        # The last queue name: clients send the same one over and over.
         self._queue_name: bytes = _NO_NAME
         self._queue_text: str = ""
-        self._unread = Unread()
+        self._unread = UnreadFrames()
         self._heard_ms: i64 = 0
-        # Made when a frame first stays incomplete: most connections never send a long one.
-        self._patience: Timeout | None = None
+        # Created when a frame is first incomplete: most connections never send a long one.
+        self._wait_timeout: Timeout | None = None
         self._input_ended: bool = False
-        # The command that runs, or ran last.
+        # The current or last command.
         self._doing: bytes = b"frame"
-        # Until it has authenticated: the end of its time, and a refusal that is held back.
+        # Before authentication: the deadline, and a refusal that is delayed.
         self._deadline: Timeout | None = None
         self._denial: Timeout | None = None
         self._denied: bytes = b""
@@ -121,7 +121,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     # -- the session ---------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        """Run every complete command; keep what is not complete, or must wait."""
+        """Run every complete command; keep input that is incomplete or must wait."""
         self._heard_ms = now_ms
         if not self._is_resting():
             self._turn = None
@@ -144,10 +144,10 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             if size - at < 4 + length:
                 self._keep(data, at, 4 + length)
                 return
-            if len(self.out) > OUTPUT_MAX or self._waiting_count() >= WAITING_MAX:
+            if len(self.out) > OUTPUT_MAX or self._waiting_count() >= COMMANDS_WAITING_MAX:
                 self.is_stalled = len(self.out) > OUTPUT_MAX
                 self._keep(data, at, 4 + length)
-                # One whose refusal is held back has nothing to send ahead.
+                # A client whose refusal is delayed must not pipeline.
                 self.is_finished = not self.is_known and size - at > STRANGER_SIZE_MAX
                 return
             self._run(data, at + 4, at + 4 + length, now_ms)
@@ -166,14 +166,14 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             self._expect_more()
 
     def _expect_more(self) -> None:
-        """See that a frame of which no more comes is given up."""
-        if self._patience is None:
-            self._patience = Timeout(self.look_at_frame)
-        if self._patience.pos < 0:
-            self.yard.arm(self._patience, self._heard_ms + self.door.idle_ms)
+        """Arm the timeout of an incomplete frame."""
+        if self._wait_timeout is None:
+            self._wait_timeout = Timeout(self.look_at_frame)
+        if self._wait_timeout.pos < 0:
+            self.yard.arm(self._wait_timeout, self._heard_ms + self.door.idle_ms)
 
     def look_at_frame(self, now_ms: i64) -> None:
-        """Give up on a frame that has not grown for too long."""
+        """Close the connection if its frame has not grown for `idle_ms`."""
         if self._unread.have == 0 or self._unread.is_whole() or self.is_finished:
             return
         until_ms = self._heard_ms + self.door.idle_ms
@@ -181,27 +181,27 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             self._expect_more()
             return
         self.is_finished = True
-        self.peer.stirred()
+        self.peer.wake()
 
     def _waiting_count(self) -> i64:
         if self._long is not None or self._denial is not None or self._looking is not None:
-            return WAITING_MAX
+            return COMMANDS_WAITING_MAX
         if self._is_resting():
-            return WAITING_MAX
+            return COMMANDS_WAITING_MAX
         return len(self.pulls) + len(self.job_waits)
 
     def _is_resting(self) -> bool:
         return self._turn is not None and not self._turn.has_come
 
     def resume(self, now_ms: i64) -> None:
-        """Go on with what was sent ahead."""
+        """Run input that was kept."""
         if self._unread.have > 0 and self._unread.is_whole():
             self.receive(b"", now_ms)
         if self._input_ended and not self.is_stalled and not self._waiting_count():
             self.is_finished = True
 
     def half_close(self, now_ms: i64) -> None:
-        """Answer all who wait: nothing more comes from this peer."""
+        """Answer all waiting commands: no more input comes from this peer."""
         for waiter in list(self.pulls):
             cancel_wait(self.yard, waiter)
             self._answer_pull(waiter, [])
@@ -212,19 +212,19 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.resume(now_ms)
 
     def end_input(self, now_ms: i64) -> None:
-        """Answer what is complete; then there is no more to come."""
+        """Answer all complete commands and finish: the peer has closed its side."""
         self._input_ended = True
         self.half_close(now_ms)
         if self._denial is not None:
             self.is_finished = True
 
     def closed(self, now_ms: i64) -> None:
-        """Give back jobs and places in line."""
+        """Release leases, waits, tasks and subscriptions."""
         self.is_finished = True
-        if self._patience is not None:
-            self.yard.disarm(self._patience)
-            self._patience = None
-        self._stop_doubting()
+        if self._wait_timeout is not None:
+            self.yard.disarm(self._wait_timeout)
+            self._wait_timeout = None
+        self._stop_auth_timeout()
         for waiter, pull in self.pulls.items():
             cancel_wait(self.yard, waiter)
             self._leave(pull)
@@ -237,18 +237,18 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if self.events_of is not None:
             self.events_of = None
             self.yard.bus.remove(self)
-        onlooker = self.door.onlooker
+        observer = self.door.observer
         for worker_id in self.worker_ids:
             self.door.workers.leave(worker_id)
-            if onlooker is not None:
-                onlooker.tell("worker:disconnected", {"workerId": worker_id})
-        drop_holder(self.yard, self.book, self.door.orphans, now_ms)
-        self._unread = Unread()
+            if observer is not None:
+                observer.tell("worker:disconnected", {"workerId": worker_id})
+        drop_holder(self.yard, self.lease_set, self.door.orphans, now_ms)
+        self._unread = UnreadFrames()
         self.let_go()
         if self.is_counted:
             self.door.sessions_count -= 1
-            if onlooker is not None:
-                onlooker.tell("client:disconnected", {"transport": "tcp"})
+            if observer is not None:
+                observer.tell("client:disconnected", {"transport": "tcp"})
 
     def _leave_tasks(self) -> None:
         if self._turn is not None:
@@ -262,38 +262,38 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             self._looking = None
 
     def unread_size(self) -> i64:
-        """Return how much was sent ahead of what can run; an incomplete frame is not ahead."""
+        """Return the size of complete frames that wait to run; an incomplete one does not count."""
         return self._unread.have if self._unread.is_whole() else 0
 
     def held_size(self) -> i64:
-        """Return how much came of a frame, was sent ahead, or belongs to the command that runs."""
+        """Return the size of all input in memory: kept frames and the command that runs."""
         return self._unread.have + self._busy_size
 
-    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  the session's
-        """Refuse a frame that is not all here, and close: its rest would be taken for others."""
+    def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  of the base class
+        """Refuse an incomplete frame and close: its rest would be read as other frames."""
         self.refuse(b"", MEMORY_FULL)
         self.is_finished = True
-        self._unread = Unread()
+        self._unread = UnreadFrames()
 
     def doing(self) -> str:
-        """Return the command that runs."""
+        """Return the current command, for error reports."""
         return "bunqueue " + self._doing[:DOING_MAX].decode("utf-8", "replace")
 
     # -- authentication ------------------------------------------------------------------------
 
     def expect_auth(self, now_ms: i64) -> None:
-        """Give a connection so much time to authenticate, and no more."""
+        """Start the deadline for authentication."""
         self._deadline = Timeout(self._auth_timed_out)
         self.yard.arm(self._deadline, now_ms + STRANGER_MS)
 
     def authenticated(self) -> None:
-        """Let a connection ask for anything."""
+        """Allow all commands on this connection."""
         self.is_known = True
-        self._stop_doubting()
+        self._stop_auth_timeout()
 
     def deny(self, req_id: bytes, now_ms: i64) -> None:
-        """Refuse a token, later the more were wrong before; nothing else is run until then."""
-        wait_ms = self.door.guard.attempts.fail(self.peer.host(), now_ms)
+        """Refuse a token, with a delay after repeated failures; nothing else runs until then."""
+        wait_ms = self.door.shared_limits.attempts.fail(self.peer.host(), now_ms)
         if wait_ms == 0:
             raise Refused(DENIED)
         self._denied = req_id
@@ -301,21 +301,21 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.yard.arm(self._denial, now_ms + wait_ms)
 
     def _tell_denial(self, now_ms: i64) -> None:
-        """Tell a refusal that was held back."""
+        """Send a delayed refusal."""
         del now_ms
         self._denial = None
         self.refuse(self._denied, DENIED)
-        self.peer.stirred()
+        self.peer.wake()
 
     def _auth_timed_out(self, now_ms: i64) -> None:
-        """Give up on one who does not authenticate."""
+        """Close a connection that did not authenticate in time."""
         del now_ms
         if not self.is_known:
             self.refuse(b"", "Authentication timed out")
             self.is_finished = True
-        self.peer.stirred()
+        self.peer.wake()
 
-    def _stop_doubting(self) -> None:
+    def _stop_auth_timeout(self) -> None:
         if self._deadline is not None:
             self.yard.disarm(self._deadline)
             self._deadline = None
@@ -337,20 +337,20 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def _refuse_no_command(self, now_ms: i64, *, is_message: bool) -> None:
         if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
-            self._refuse_haste(None)
+            self._refuse_too_fast(None)
             return
         self.refuse(b"", "Invalid command" if is_message else "Invalid command format")
 
     def _look_through(self, data: bytes, at: i64, end: i64, now_ms: i64) -> None:
-        """Run the command of a long frame once that is known to be well-formed."""
-        looking = Looking(data, at, end)
+        """Validate a long frame in slices, then run its command."""
+        looking = FrameScan(data, at, end)
         self._busy_size = end - at
         if self.yard.tasks.begin(looking, self, now_ms):
             self._run_long(looking, now_ms)
         else:
             self._looking = looking
 
-    def _run_long(self, looking: Looking, now_ms: i64) -> None:
+    def _run_long(self, looking: FrameScan, now_ms: i64) -> None:
         fields = looking.fields()
         if fields is not None:
             self._run_command(fields, now_ms)
@@ -359,10 +359,10 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if self._long is None:
             self._busy_size = 0
 
-    def _run_command(self, fields: Fields, now_ms: i64) -> None:
+    def _run_command(self, fields: MapFields, now_ms: i64) -> None:
         self.changes_before = self.yard.changes()
         if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
-            self._refuse_haste(fields)
+            self._refuse_too_fast(fields)
             return
         name = fields.content_at(fields.cmd)
         if not name:
@@ -387,14 +387,14 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         is_full = isinstance(refusal, YardFull | StorageFull)
         self.refuse(request.req_id, STORAGE_FULL if is_full else str(refusal))
 
-    def _refuse_haste(self, fields: Fields | None) -> None:
-        """Say that there were too many requests for now."""
+    def _refuse_too_fast(self, fields: MapFields | None) -> None:
+        """Refuse a request that exceeds the rate limit."""
         self.refuse(b"" if fields is None else text_req_id(fields), "Rate limit exceeded")
-        if self.door.onlooker is not None:
-            self.door.onlooker.tell("ratelimit:hit", {"transport": "tcp"})
+        if self.door.observer is not None:
+            self.door.observer.tell("ratelimit:hit", {"transport": "tcp"})
 
     def _refuse_taken(self, request: Request, taken: NameTaken) -> None:
-        """Say that a name is no queue's, and forget the one that was made for this request."""
+        """Refuse a name that belongs to a log, and drop the queue made for this request."""
         self.refuse(request.req_id, str(taken))
         queue = self.yard.queues.get(taken.name)
         if queue is not None:
@@ -425,19 +425,19 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
 
     def _answer_request(self, request: Request, answer: Answer) -> None:
         self.answer(request.req_id, answer)
-        onlooker = self.door.onlooker
-        if onlooker is not None:
-            onlooker.did(request, answer)
+        observer = self.door.observer
+        if observer is not None:
+            observer.did(request, answer)
 
     def begin(self, request: Request, task: Task, tell: Callable[[], Answer]) -> Answer | None:
-        """Begin the work of a command; return its answer, or None if that comes at the end."""
+        """Start the task of a command; return the answer, or None if it is sent when it ends."""
         if self.yard.tasks.begin(task, self, request.now_ms):
             return tell()
-        self._long = Long(request, task, tell)
+        self._long = LongCommand(request, task, tell)
         return None
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:
-        """Answer the command whose work it was, and go on with those behind it."""
+        """Answer the command of a finished task, and continue with the commands behind it."""
         looking = self._looking
         if looking is not None:
             self._looking = None
@@ -445,7 +445,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
                 self._run_long(looking, now_ms)
             else:
                 self.refuse(b"", str(refusal))
-            self.peer.stirred()
+            self.peer.wake()
             return
         long = self._long
         assert long is not None
@@ -455,11 +455,11 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             self._answer_request(long.request, long.tell())
         else:
             self._refuse_for(long.request, refusal)
-        self.await_synced(task.raised)
-        self.peer.stirred()
+        self.await_synced(task.sync_requested)
+        self.peer.wake()
 
-    def queue_name(self, fields: Fields) -> str:
-        """Return the name of the queue a command is about."""
+    def queue_name(self, fields: MapFields) -> str:
+        """Return the queue name of a command."""
         if fields.queue >= 0 and fields.is_text_at(fields.queue, self._queue_name):
             return self._queue_text
         text = push_options.queue_name(fields)
@@ -477,7 +477,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     # -- answers -------------------------------------------------------------------------------
 
     def begin_ok(self, req_id: bytes, count: i64) -> i64:
-        """Begin an answer with `ok` and room for `count` more fields; return the frame's place."""
+        """Start an answer with `ok` and `count` more fields; return the position of the frame."""
         out = self.out
         frame = begin_frame(out)
         write_map(out, count + (2 if req_id else 1))
@@ -493,7 +493,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         end_frame(out, frame)
 
     def answer(self, req_id: bytes, answer: dict[str, object]) -> None:
-        """Answer a command that may have changed or shown anything."""
+        """Answer a command; the answer waits for all records appended before it leaves."""
         if is_long(answer):
             self.write_long(frame_of(req_id, answer))
             return
@@ -504,7 +504,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.end_ok(frame, req_id)
 
     def refuse(self, req_id: bytes, error: str) -> None:
-        """Answer that a command cannot be done."""
+        """Answer a command with an error."""
         out = self.out
         frame = begin_frame(out)
         write_map(out, 3 if req_id else 2)
@@ -518,7 +518,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     # -- waiting -------------------------------------------------------------------------------
 
     def given(self, waiter: Waiter, lease: Lease) -> None:
-        """Answer a PULL that waited, with more jobs if it wants more and they are there."""
+        """Answer a PULL that waited; a PULLB also gets further ready jobs."""
         leases = [lease]
         pull = self.pulls[waiter]
         if pull.count > 1:
@@ -527,7 +527,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self._answer_pull(waiter, leases)
 
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:
-        """Answer a PULL that no job came for."""
+        """Answer a PULL that timed out without a job."""
         assert not is_deadline_soon
         self._answer_pull(waiter, [])
 
@@ -535,7 +535,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         pull = self.pulls.pop(waiter)
         self.answer_pull(pull, leases)
         self._leave(pull)
-        self.peer.stirred()
+        self.peer.wake()
 
     def _leave(self, pull: Pull) -> None:
         queue = pull.queue
@@ -552,10 +552,10 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
             lease = leases[0] if leases else None
             job_fields.write_lease(out, self.door, lease, with_token=pull.is_owned)
         self.end_ok(frame, pull.req_id)
-        onlooker = self.door.onlooker
-        if onlooker is not None and len(leases) > 1:
+        observer = self.door.observer
+        if observer is not None and len(leases) > 1:
             told: dict[str, object] = {"queue": leases[0].job.queue.name, "count": len(leases)}
-            onlooker.tell("batch:pulled", told)
+            observer.tell("batch:pulled", told)
         newest: i64 = 0 if leases else self.journal.appended
         for lease in leases:
             if pull.is_detached:
@@ -564,7 +564,7 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         self.narrow(frame, newest)
 
     def answer_lease(self, req_id: bytes, lease: Lease) -> None:
-        """Answer a PULL that asked for nothing in particular with the job that was there."""
+        """Answer a PULL without options with a job that was ready."""
         frame = self.begin_ok(req_id, 1)
         job_fields.write_lease(self.out, self.door, lease, with_token=False)
         self.end_ok(frame, req_id)
@@ -578,10 +578,10 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
         if result:
             answer["result"] = job_fields.result_of(wait.job, result)
         self.answer(req_id, answer)
-        self.peer.stirred()
+        self.peer.wake()
 
     def wait_job(self, job: Job, req_id: bytes, until_ms: i64) -> None:
-        """Answer once a job is done, or the time is over."""
+        """Answer when a job is done or the time is over."""
         wait = JobWait(self.yard.new_number(), job, self, until_ms)
         self.job_waits[wait] = req_id
         self.yard.waits.add(wait)
@@ -590,9 +590,9 @@ class BunqueueSession(Session, Holder, Listener, Patient, Starter):
     # -- events --------------------------------------------------------------------------------
 
     def happened(self, event: Event) -> None:
-        """Send an event of the queue this connection asked for."""
+        """Send an event of the subscribed queue."""
         if event.queue.name != self.events_of:
             return
         job_fields.write_event(self.out, self.door, event)
         # Not narrowed: its record may not be appended yet.
-        self.peer.stirred()
+        self.peer.wake()

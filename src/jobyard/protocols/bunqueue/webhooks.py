@@ -1,11 +1,11 @@
-"""Webhooks: who wants to be told of what, and the notices on their way out.
+"""Webhooks: their subscriptions to events, and the notices that wait to be sent.
 
-Listens to the yard only while a webhook is switched on. An event becomes a notice at once, but no
-notice leaves before everything that had been appended after its verb is on disk: notices wait for
-an alarm, which marks them with the newest batch, and for a later one that finds the batch durable.
+Listens to the yard only while a webhook is enabled. An event becomes a notice at once, but no
+notice is sent before the records of its verb are on disk: a timer marks new notices with the newest
+batch, and a later one sends them when that batch is durable.
 
-Webhooks are remembered under their ids. What became of the notices is counted with them, and
-written down at most once a minute.
+Webhooks are stored in the journal by id, together with their delivery counts, which are written at
+most once a minute.
 """
 
 import json
@@ -14,38 +14,38 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.state.bus import COMPLETED, FAILED, PROGRESS, PULLED, PUSHED, Event, Listener
+from jobyard.engine.state.bus import Event, EventName, Listener
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, YardFull
-from jobyard.model.entry import WEBHOOK
+from jobyard.model.entry import EntryKind
 from jobyard.model.family import GLIDE
 from jobyard.model.job import MSGPACK, RAW
-from jobyard.protocols.bunqueue.environment import Surroundings
+from jobyard.protocols.bunqueue.environment import Environment
 from jobyard.protocols.bunqueue.ids import id_text
 from jobyard.protocols.bunqueue.progress import progress_number
 from jobyard.protocols.timeout import Timeout
-from jobyard.wire.msgpack.read import Fields, read_fields
+from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import encode
 from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
-    from jobyard.protocols.bunqueue.observer import Onlooker
+    from jobyard.protocols.bunqueue.observer import CommandObserver
 
-EVENTS: Final = {
-    PUSHED: "job.pushed",
-    PULLED: "job.started",
-    COMPLETED: "job.completed",
-    FAILED: "job.failed",
-    PROGRESS: "job.progress",
+WEBHOOK_EVENTS: Final = {
+    EventName.PUSHED: "job.pushed",
+    EventName.PULLED: "job.started",
+    EventName.COMPLETED: "job.completed",
+    EventName.FAILED: "job.failed",
+    EventName.PROGRESS: "job.progress",
 }
-# More is a mistake of a client in a loop.
+# More than this comes from a client that adds webhooks in a loop.
 WEBHOOKS_MAX: Final = 1000
-# What it takes to send a notice, in jobs looked at.
+# The cost of sending a notice, in units of work.
 POST_UNITS: Final = 4
-# Notices are looked at so long after their event, and again until their batch is durable.
+# Notices are checked this long after their event, and again until their batch is durable.
 LOOK_MS: Final = 5
-# What may wait for a slow disk, in bytes of notices; beyond it new ones are let fall.
+# Bytes of notices that may wait for a slow disk; beyond that new notices are dropped.
 HELD_BYTES_MAX: Final = 64 << 20
 NOTICE_SIZE: Final = 128
 WRITE_MS: Final = 60_000
@@ -70,11 +70,11 @@ class Webhook:
         self.written_ms: i64 = 0
 
     def wants(self, event: str, queue: str) -> bool:
-        """Tell whether it is to be told."""
+        """Return whether this webhook receives an event of a queue."""
         return self.is_enabled and event in self.events and (not self.queue or self.queue == queue)
 
     def encode(self) -> bytes:
-        """Return all of it, for the journal."""
+        """Encode the webhook for the journal."""
         return encode(
             {
                 "url": self.url,
@@ -91,7 +91,7 @@ class Webhook:
 
 
 def decode_webhook(webhook_id: str, value: bytes) -> Webhook | None:
-    """Return what `encode` wrote down."""
+    """Decode what `Webhook.encode` wrote; None if it is malformed."""
     fields = read_fields(value, 0, len(value))
     if fields is None:
         return None
@@ -106,13 +106,13 @@ def decode_webhook(webhook_id: str, value: bytes) -> Webhook | None:
     return webhook
 
 
-def _text(fields: Fields, key: bytes) -> str:
+def _text(fields: MapFields, key: bytes) -> str:
     return fields.text(key) or ""
 
 
 @final
 class Notice:
-    """What is told of one event, and those there were to be told."""
+    """The body for one event, and the webhooks that were enabled when it happened."""
 
     def __init__(self, webhooks: list[Webhook], event: str, queue: str, body: bytes) -> None:
         self.webhooks = webhooks
@@ -121,13 +121,13 @@ class Notice:
         self.body = body
 
     def size(self) -> i64:
-        """Return about how much memory it takes."""
+        """Return the approximate memory of the notice."""
         return len(self.body) + NOTICE_SIZE
 
 
 @final
 class _Posting(Task):
-    """Sends notices, each to all who want it."""
+    """Sends each notice to all webhooks that want it, in slices."""
 
     def __init__(self, webhooks: "Webhooks") -> None:
         super().__init__()
@@ -135,8 +135,8 @@ class _Posting(Task):
         self._notice: Notice | None = None
         self._at: i64 = 0
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it is told what it tells
-        """Send some."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  bodies have their own time
+        """Send some notices."""
         done: i64 = 0
         while done < most:
             notice = self._notice
@@ -161,32 +161,32 @@ class _Posting(Task):
 class Webhooks(Listener):
     """All webhooks by id, in the order they were added."""
 
-    def __init__(self, yard: Yard, surroundings: Surroundings) -> None:
+    def __init__(self, yard: Yard, environment: Environment) -> None:
         self._yard = yard
-        self._surroundings = surroundings
+        self._environment = environment
         self.by_id: dict[str, Webhook] = {}
-        # For tests, and for networks in which everybody is trusted.
+        # Allows private addresses: for tests and trusted networks.
         self.allows_private: bool = False
         self._is_listening: bool = False
         self._look = Timeout(self.look)
         self._webhooks: list[Webhook] = []
-        # Of which queues anybody wants to be told an event; without a name: of all.
+        # The queues for which each event is wanted; the empty name means all queues.
         self._wanted: dict[str, set[str]] = {}
         self._fresh: list[Notice] = []
-        # May go, and go as the yard has time: there may be a thousand to tell of each.
+        # Durable notices, sent by a task: each may go to a thousand webhooks.
         self._leaving: deque[Notice] = deque()
         self._is_posting: bool = False
         self._held: list[tuple[i64, list[Notice]]] = []
         self._held_bytes: i64 = 0
         self.dropped_count: i64 = 0
-        # None while nobody listens.
-        self.onlooker: Onlooker | None = None
+        # None while there are no listeners.
+        self.observer: CommandObserver | None = None
         self._load()
 
-    # -- the commands' side --------------------------------------------------------------------
+    # -- for commands --------------------------------------------------------------------------
 
     def add(self, webhook: Webhook, now_ms: i64) -> None:
-        """Remember a webhook and serve it from now on."""
+        """Store a webhook and enable it."""
         if len(self.by_id) >= WEBHOOKS_MAX:
             raise Refused(f"Too many webhooks (max {WEBHOOKS_MAX})")
         self._write(webhook, now_ms)
@@ -194,20 +194,20 @@ class Webhooks(Listener):
         self._listen()
 
     def remove(self, webhook: Webhook, now_ms: i64) -> None:
-        """Forget a webhook."""
+        """Delete a webhook."""
         journal = self._yard.journal
         if journal.is_on:
             if not journal.admit(256, now_ms):
                 raise YardFull
-            journal.drop_entry(WEBHOOK, webhook.id.encode())
+            journal.drop_entry(EntryKind.WEBHOOK, webhook.id.encode())
         del self.by_id[webhook.id]
-        # Notices that are held back look at this before they go.
+        # Checked before each notice that is still held is sent.
         webhook.is_enabled = False
-        self._surroundings.forget(webhook.id)
+        self._environment.forget(webhook.id)
         self._listen()
 
     def enable(self, webhook: Webhook, now_ms: i64, *, is_enabled: bool) -> None:
-        """Switch a webhook on or off; what has not left yet does not leave."""
+        """Enable or disable a webhook; disabling drops notices that were not sent yet."""
         was_enabled = webhook.is_enabled
         webhook.is_enabled = is_enabled
         try:
@@ -216,11 +216,11 @@ class Webhooks(Listener):
             webhook.is_enabled = was_enabled
             raise
         if not is_enabled:
-            self._surroundings.forget(webhook.id)
+            self._environment.forget(webhook.id)
         self._listen()
 
     def enabled_count(self) -> i64:
-        """Return how many are switched on."""
+        """Return the number of enabled webhooks."""
         count: i64 = 0
         for webhook in self.by_id.values():
             if webhook.is_enabled:
@@ -228,8 +228,8 @@ class Webhooks(Listener):
         return count
 
     def collect(self, now_ms: i64) -> None:
-        """Count what became of notices since the last call."""
-        for webhook_id, is_done, at_ms in self._surroundings.take_outcomes():
+        """Count the deliveries since the last call."""
+        for webhook_id, is_done, at_ms in self._environment.take_outcomes():
             webhook = self.by_id.get(webhook_id)
             if webhook is None:
                 continue
@@ -239,18 +239,18 @@ class Webhooks(Listener):
             else:
                 webhook.failures += 1
             webhook.is_changed = True
-            if self.onlooker is not None:
+            if self.observer is not None:
                 told: dict[str, object] = {"webhookId": webhook.id, "url": webhook.url}
-                self.onlooker.tell("webhook:fired" if is_done else "webhook:failed", told)
+                self.observer.tell("webhook:fired" if is_done else "webhook:failed", told)
         for webhook in self.by_id.values():
             if webhook.is_changed and now_ms - webhook.written_ms >= WRITE_MS:
                 self._write_lazily(webhook, now_ms)
 
-    # -- the yard's side -----------------------------------------------------------------------
+    # -- for the yard --------------------------------------------------------------------------
 
     def happened(self, event: Event) -> None:
-        """Make a notice for everyone who wants to be told."""
-        name = EVENTS.get(event.kind)
+        """Make a notice of an event that a webhook wants."""
+        name = WEBHOOK_EVENTS.get(event.kind)
         if name is None:
             return
         queues = self._wanted.get(name)
@@ -270,10 +270,10 @@ class Webhooks(Listener):
         self._fresh.append(notice)
 
     def look(self, now_ms: i64) -> None:
-        """Let the notices go whose records are durable."""
+        """Mark new notices with the newest batch, and send those whose batch is durable."""
         journal = self._yard.journal
         if self._fresh:
-            # An event may be told before its record is appended; by now it has been.
+            # An event may come before its record is appended; by now the record has been.
             self._held.append((journal.newest() if journal.is_on else 0, self._fresh))
             self._fresh = []
         self.release()
@@ -281,7 +281,7 @@ class Webhooks(Listener):
             self._yard.arm(self._look, now_ms + LOOK_MS)
 
     def release(self) -> None:
-        """Send what is held and durable."""
+        """Send the held notices whose batch is durable."""
         journal = self._yard.journal
         while self._held and (not journal.is_on or self._held[0][0] <= journal.durable):
             _number, notices = self._held.pop(0)
@@ -291,25 +291,25 @@ class Webhooks(Listener):
             self._yard.tasks.begin(_Posting(self), None, self._yard.now_ms)
 
     def next_notice(self) -> Notice | None:
-        """Return the next notice that may go, if there is one."""
+        """Return the next notice to send, or None."""
         if not self._leaving:
             self._is_posting = False
             return None
         return self._leaving.popleft()
 
     def post(self, webhook: Webhook, notice: Notice) -> bool:
-        """Send a notice to one who wants it still."""
+        """Send a notice to a webhook that still wants it."""
         if not webhook.wants(notice.event, notice.queue):
             return False
-        self._surroundings.post(webhook.id, webhook.url, webhook.secret, notice.event, notice.body)
+        self._environment.post(webhook.id, webhook.url, webhook.secret, notice.event, notice.body)
         return True
 
     def forget(self, notice: Notice) -> None:
-        """Hold a notice no longer: everybody was told."""
+        """Release the memory of a notice that was sent to all webhooks."""
         self._held_bytes -= notice.size()
 
     def _listen(self) -> None:
-        # A new list each time: notices on their way have the one there was.
+        # A new list each time: pending notices keep the previous one.
         self._webhooks = [one for one in self.by_id.values() if one.is_enabled]
         self._wanted = {}
         for webhook in self._webhooks:
@@ -322,7 +322,7 @@ class Webhooks(Listener):
             self._yard.bus.remove(self)
         self._is_listening = is_wanted
 
-    # -- what is remembered --------------------------------------------------------------------
+    # -- journal -------------------------------------------------------------------------------
 
     def _write(self, webhook: Webhook, now_ms: i64) -> None:
         journal = self._yard.journal
@@ -330,7 +330,7 @@ class Webhooks(Listener):
             value = webhook.encode()
             if not journal.admit(len(value) + 256, now_ms):
                 raise YardFull
-            journal.set_entry(WEBHOOK, webhook.id.encode(), value)
+            journal.set_entry(EntryKind.WEBHOOK, webhook.id.encode(), value)
         webhook.written_ms = now_ms
         webhook.is_changed = False
 
@@ -338,13 +338,13 @@ class Webhooks(Listener):
         try:
             self._write(webhook, now_ms)
         except YardFull:
-            # Only counters: they can wait for room.
+            # Only counters: they can wait until the disk has room.
             webhook.written_ms = now_ms
 
     def _load(self) -> None:
         found: list[Webhook] = []
         for entry in self._yard.journal.entries.values():
-            if entry.kind == WEBHOOK and not entry.is_gone:
+            if entry.kind == EntryKind.WEBHOOK and not entry.is_gone:
                 webhook = decode_webhook(entry.key.decode(), entry.value)
                 if webhook is not None:
                     found.append(webhook)
@@ -359,20 +359,20 @@ def _age(webhook: Webhook) -> tuple[int, str]:
 
 
 def notice_body(event: Event, name: str, wall_offset_ms: i64) -> bytes:
-    """Return the JSON a receiver gets; what an event does not have is left out."""
+    """Return the JSON body of a notice; fields that the event lacks are omitted."""
     job = event.job
     job_id = "" if job is None else id_text(job)
     parts = [
         f'{{"event":"{name}","timestamp":{event.at_ms + wall_offset_ms}'
         f',"jobId":{json.dumps(job_id)},"queue":{json.dumps(event.queue.name)}'.encode()
     ]
-    if event.kind == COMPLETED and job is not None and event.result:
+    if event.kind == EventName.COMPLETED and job is not None and event.result:
         codec = RAW if job.family == GLIDE else MSGPACK
         parts += [b',"data":', to_json(codec, event.result)]
-    elif event.kind == FAILED:
+    elif event.kind == EventName.FAILED:
         parts.append(f',"error":{json.dumps(event.error)}'.encode())
-    elif event.kind == PROGRESS and job is not None and job.extra is not None:
-        progress = json.dumps(progress_number(job.extra))
+    elif event.kind == EventName.PROGRESS and job is not None and job.details is not None:
+        progress = json.dumps(progress_number(job.details))
         parts.append(f',"progress":{progress}'.encode())
     parts.append(b"}")
     return b"".join(parts)

@@ -1,9 +1,8 @@
-"""Workers that told the server of themselves: who they are, what they did, when they were seen.
+"""Registered workers: their identity, their job counts, and when they were last seen.
 
-A worker belongs to the connection it registered on last, and leaves with it. What it did is
-remembered by its id beyond that, so that a worker that comes back, even after a restart of the
-server, is not counted twice; this is written when it leaves and at most once a minute, never with a
-heartbeat as such.
+A worker belongs to the connection it registered on last and is removed with it. Its counts are kept
+by id beyond that, so that a worker that returns, even after a restart of the server, is not counted
+twice. Counts are written when a worker leaves and at most once a minute, not with every heartbeat.
 """
 
 from typing import Final, final
@@ -11,28 +10,28 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
-from jobyard.model.entry import WORKER
-from jobyard.protocols.bunqueue.observer import Onlooker
+from jobyard.model.entry import EntryKind
+from jobyard.protocols.bunqueue.observer import CommandObserver
 from jobyard.wire.msgpack.forms import Malformed, decode
 from jobyard.wire.msgpack.write import encode
 
-# Without a heartbeat for so long a worker is shown as stale, and after the longer time not at all.
+# A worker without a heartbeat is shown as stale after STALE_MS and removed after LOST_MS.
 STALE_MS: Final = 30_000
 LOST_MS: Final = 90_000
 WRITE_MS: Final = 60_000
-# Workers that left and are remembered; ids are usually new with every process.
+# How many workers that left are kept; most processes use new ids.
 PAST_MAX: Final = 1000
 
-# So many failed jobs of one worker are worth a word each time.
+# An event is sent when the failed jobs of a worker reach one of these counts.
 FAILED_STEPS: Final = (5, 10, 25, 50, 100)
 
-# The entry of the totals. No worker has an empty id.
+# Key of the entry with the totals. No worker has an empty id.
 _TOTALS: Final = b""
 
 
 @final
 class Worker:
-    """One worker as it registered. Times are steady but for those in its history."""
+    """One registered worker. All times are steady."""
 
     def __init__(self, worker_id: str, name: str, queues: list[str], now_ms: i64) -> None:
         self.id: str = worker_id
@@ -46,35 +45,35 @@ class Worker:
         self.active: i64 = 0
         self.processed: i64 = 0
         self.failed: i64 = 0
-        # The ids of all workers of its connection, this one's among them.
+        # The ids of all workers of its connection, including this one.
         self.home: list[str] = []
         self.written_ms: i64 = now_ms
         self.is_changed: bool = False
 
     def is_active(self, now_ms: i64) -> bool:
-        """Tell whether it was heard of lately."""
+        """Return whether the worker sent a heartbeat within `STALE_MS`."""
         return now_ms - self.seen_ms < STALE_MS
 
 
 @final
 class Workers:
-    """All registered workers by id, and what those that left had done."""
+    """All registered workers by id, and the counts of workers that left."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
         self.by_id: dict[str, Worker] = {}
-        # Processed and failed of those that left, the longest gone first.
+        # Processed and failed jobs of workers that left, the earliest first.
         self._past: dict[str, tuple[int, int]] = {}
         self.processed_total: i64 = 0
         self.failed_total: i64 = 0
-        # None while nobody listens.
-        self.onlooker: Onlooker | None = None
+        # None while there are no listeners.
+        self.observer: CommandObserver | None = None
         self._load()
 
-    # -- coming and going ----------------------------------------------------------------------
+    # -- registration --------------------------------------------------------------------------
 
     def enter(self, worker: Worker, home: list[str]) -> Worker:
-        """Take in a worker, or what is new of one that is known, on the connection of `home`."""
+        """Register a worker, or update a known one, on the connection that owns `home`."""
         known = self.by_id.get(worker.id)
         if known is None:
             past = self._past.pop(worker.id, None)
@@ -97,7 +96,7 @@ class Workers:
         return known
 
     def beat(self, worker: Worker, counts: tuple[i64, i64, i64], now_ms: i64) -> None:
-        """Note that a worker lives, and how many jobs it runs and has ended so far (-1: unsaid)."""
+        """Record a heartbeat: the jobs that run, were processed and failed (-1: not given)."""
         active, processed, failed = counts
         worker.seen_ms = now_ms
         was_busy = worker.active > 0
@@ -115,14 +114,14 @@ class Workers:
         if worker.is_changed and now_ms - worker.written_ms >= WRITE_MS:
             worker.written_ms = now_ms
             self._write(worker)
-        if self.onlooker is not None:
+        if self.observer is not None:
             if was_busy and worker.active == 0:
                 told: dict[str, object] = {"workerId": worker.id}
                 told["processedJobs"] = int(worker.processed)
-                self.onlooker.tell("worker:idle", told)
-            self._tell_failures(self.onlooker, worker, failed_before)
+                self.observer.tell("worker:idle", told)
+            self._tell_failures(self.observer, worker, failed_before)
 
-    def _tell_failures(self, onlooker: Onlooker, worker: Worker, before: i64) -> None:
+    def _tell_failures(self, observer: CommandObserver, worker: Worker, before: i64) -> None:
         for step in FAILED_STEPS:
             if before < step <= worker.failed:
                 rate = float(worker.failed) / float(worker.processed + worker.failed)
@@ -130,18 +129,18 @@ class Workers:
                 told["failedJobs"] = int(worker.failed)
                 told["processedJobs"] = int(worker.processed)
                 told["failureRate"] = round(rate, 3)
-                onlooker.tell("worker:error", told)
+                observer.tell("worker:error", told)
                 return
 
     def dismiss(self, worker_id: str) -> bool:
-        """Let a worker go whose connection stays; False if there was none."""
+        """Remove a worker whose connection stays open; False if it is unknown."""
         worker = self.by_id.get(worker_id)
         if worker is not None and worker_id in worker.home:
             worker.home.remove(worker_id)
         return self.leave(worker_id)
 
     def leave(self, worker_id: str) -> bool:
-        """Let a worker go with its connection; False if there was none."""
+        """Remove a worker whose connection closes; False if it is unknown."""
         worker = self.by_id.pop(worker_id, None)
         if worker is None:
             return False
@@ -153,33 +152,33 @@ class Workers:
         return True
 
     def drop_lost(self, now_ms: i64) -> None:
-        """Let those go that have not been heard of for long."""
+        """Remove workers without a heartbeat for `LOST_MS`."""
         for worker in list(self.by_id.values()):
             if now_ms - worker.seen_ms >= LOST_MS:
                 self.dismiss(worker.id)
-                if self.onlooker is not None:
+                if self.observer is not None:
                     told: dict[str, object] = {"workerId": worker.id, "name": worker.name}
-                    self.onlooker.tell("worker:removed-stale", told)
+                    self.observer.tell("worker:removed-stale", told)
 
     def serves(self, queue: str, now_ms: i64) -> bool:
-        """Tell whether any worker is there for a queue."""
+        """Return whether an active worker serves a queue."""
         for worker in self.by_id.values():
             if queue in worker.queues and worker.is_active(now_ms):
                 return True
         return False
 
-    # -- what is remembered --------------------------------------------------------------------
+    # -- journal -------------------------------------------------------------------------------
 
     def _write(self, worker: Worker) -> None:
         journal = self._yard.journal
         worker.is_changed = False
-        # What a full disk does not take is only statistics.
+        # Only statistics are lost if the disk is full.
         if not journal.is_on or not journal.admit(256 + len(worker.id), self._yard.now_ms):
             return
         done: object = [worker.processed, worker.failed]
-        journal.set_entry(WORKER, worker.id.encode("utf-8", "replace"), encode(done))
+        journal.set_entry(EntryKind.WORKER, worker.id.encode("utf-8", "replace"), encode(done))
         total: object = [float(self.processed_total), float(self.failed_total)]
-        journal.set_entry(WORKER, _TOTALS, encode(total))
+        journal.set_entry(EntryKind.WORKER, _TOTALS, encode(total))
 
     def _forget_oldest(self) -> None:
         while len(self._past) > PAST_MAX:
@@ -187,11 +186,11 @@ class Workers:
             del self._past[oldest]
             journal = self._yard.journal
             if journal.is_on and journal.admit(256 + len(oldest), self._yard.now_ms):
-                journal.drop_entry(WORKER, oldest.encode("utf-8", "replace"))
+                journal.drop_entry(EntryKind.WORKER, oldest.encode("utf-8", "replace"))
 
     def _load(self) -> None:
         for entry in self._yard.journal.entries.values():
-            if entry.kind == WORKER and not entry.is_gone:
+            if entry.kind == EntryKind.WORKER and not entry.is_gone:
                 processed, failed = _read_pair(entry.value)
                 if entry.key == _TOTALS:
                     self.processed_total = processed
@@ -201,7 +200,7 @@ class Workers:
 
 
 def _grown(before: i64, after: i64) -> i64:
-    # A worker that started anew under its old id counts from nothing again.
+    # A worker that restarted under its old id counts from zero again.
     return after - before if after > before else after
 
 

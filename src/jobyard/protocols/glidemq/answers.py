@@ -1,4 +1,4 @@
-"""Answers of many parts: texts, entries of streams, members of sorted sets."""
+"""Multi-part replies: arrays of texts, stream entries and sorted set members."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.glidemq.add import id_bytes
-from jobyard.engine.logs.text import Freeing
+from jobyard.engine.logs.text import TextFreeing
 from jobyard.engine.state.yard import STAMP_SHIFT
 from jobyard.protocols.glidemq.keyspace.gather import FREED_AT_ONCE, Gather, job_of
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _LOW_BITS: Final = (1 << STAMP_SHIFT) - 1
 
-# How a list of texts begins.
+# How a list of texts is framed.
 ARRAY: Final = 0
 MEMBERS: Final = 1
 MAP: Final = 2
@@ -40,10 +40,10 @@ SCAN: Final = 3
 
 
 @final
-class Texts(Pieces):
-    """Texts, as an array, a set, the fields of a map, or all that a scan has to tell.
+class TextArray(Pieces):
+    """Texts, as an array, a set, the fields of a map, or the whole result of a scan.
 
-    The list is its own, to be used up.
+    Takes ownership of the list and empties it while writing.
     """
 
     def __init__(self, texts: list[bytes], shape: i64, proto: i64) -> None:
@@ -53,7 +53,7 @@ class Texts(Pieces):
         self._proto: i64 = proto
 
     def write_head(self, out: BytesWriter) -> None:
-        """Write how many there are."""
+        """Write the header with the number of parts."""
         if self._shape == MAP:
             write_map(out, self.count // 2, self._proto)
         elif self._shape == MEMBERS:
@@ -65,18 +65,18 @@ class Texts(Pieces):
             write_array(out, self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one, and let it go: to free very many at the end would take its time."""
+        """Write one text and drop it: freeing a very long list at the end would take too long."""
         write_bulk(out, self._texts[at])
         self._texts[at] = b""
 
     def forget(self) -> Task | None:
-        """Return the work of freeing the rest."""
-        return Freeing(self._texts) if self.count - self.at > FREED_AT_ONCE else None
+        """Return a task that frees the rest, if there is much of it."""
+        return TextFreeing(self._texts) if self.count - self.at > FREED_AT_ONCE else None
 
 
 @final
 class FoundEntries(Pieces):
-    """Jobs that were found, as entries of the stream, each let go of when it is written."""
+    """Jobs that were found, as stream entries; each is dropped once it is written."""
 
     def __init__(self, found: Gather) -> None:
         super().__init__(len(found.items))
@@ -84,11 +84,11 @@ class FoundEntries(Pieces):
         found.items.reverse()
 
     def write_head(self, out: BytesWriter) -> None:
-        """Write how many there are."""
+        """Write the header with the number of parts."""
         write_array(out, self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one, with the id it had when it was found."""
+        """Write one entry, with the id it had when it was found."""
         job = job_of(self._found.items.pop())
         stamp: i64 = self._found.places[at]
         write_array(out, 2)
@@ -100,12 +100,12 @@ class FoundEntries(Pieces):
         write_bulk(out, bytes_of(job.policy.name))
 
     def forget(self) -> Task | None:
-        """Return the work of freeing the rest."""
+        """Return a task that frees the rest, if there is much of it."""
         return self._found.abandon()
 
 
 @final
-class Entries(Pieces):
+class EntryArray(Pieces):
     """Entries of a stream."""
 
     def __init__(self, entries: list[StreamEntry]) -> None:
@@ -113,11 +113,11 @@ class Entries(Pieces):
         self._entries = entries
 
     def write_head(self, out: BytesWriter) -> None:
-        """Write how many there are."""
+        """Write the header with the number of parts."""
         write_array(out, self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one: its id, and its fields."""
+        """Write one entry: its id and its fields."""
         entry = self._entries[at]
         write_array(out, 2)
         write_text(out, f"{entry.id[0]}-{entry.id[1]}")
@@ -127,8 +127,8 @@ class Entries(Pieces):
 
 
 @final
-class Members(Pieces):
-    """Members of a sorted set: jobs that were found, or what a side key holds."""
+class MemberArray(Pieces):
+    """Members of a sorted set: jobs that were found, or members of a stored key."""
 
     def __init__(self, found: Gather | None, scored: list[Scored], proto: i64) -> None:
         super().__init__(len(scored) if found is None else len(found.items))
@@ -138,13 +138,13 @@ class Members(Pieces):
         self._scored = scored
         self._proto: i64 = proto
         self.with_scores: bool = False
-        # In version 3 each member may stand with its score in an array of their own.
+        # In RESP3, each member and its score may be in an array of their own.
         self.is_paired: bool = False
-        # As a scan tells them: scores are texts then.
+        # In the format of ZSCAN, where scores are texts.
         self.is_scan: bool = False
 
     def write_head(self, out: BytesWriter) -> None:
-        """Write how many there are."""
+        """Write the header with the number of parts."""
         if self.is_scan:
             write_array(out, 2)
             write_bulk(out, b"0")
@@ -152,7 +152,7 @@ class Members(Pieces):
         write_array(out, self.count * 2 if is_flat else self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one."""
+        """Write one member."""
         found = self._found
         if found is None:
             member, score = self._scored[at]
@@ -167,5 +167,5 @@ class Members(Pieces):
             write_double(out, score, self._proto)
 
     def forget(self) -> Task | None:
-        """Return the work of freeing the rest."""
+        """Return a task that frees the rest, if there is much of it."""
         return None if self._found is None else self._found.abandon()

@@ -1,4 +1,4 @@
-"""One command on its way: who sent it, what it says, where the answer goes."""
+"""One command being run: its session, its arguments, and where the reply goes."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.model.glidemq.stored_values import NO_KIND
+from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.protocols.glidemq.errors import NOT_INTEGER, WRONG_TYPE, Wrong
 
 if TYPE_CHECKING:
-    from jobyard.protocols.glidemq.keyspace.key import Keyed
+    from jobyard.protocols.glidemq.keyspace.key import RedisKey
     from jobyard.protocols.glidemq.session import GlidemqSession
     from jobyard.wire.resp.read import Command
 
-# What CLIENT REPLY asked for.
+# Modes of CLIENT REPLY.
 REPLIES_ON: Final = 0
 REPLIES_OFF: Final = 1
 REPLIES_SKIP: Final = 2
 
-# What a command takes, and each of its arguments, in nanoseconds or so. Most arguments of a
-# function are options of one job.
+# Approximate cost of a command and of each argument, in nanoseconds. Most arguments of a function
+# are options of one job.
 COMMAND_NS: Final = 4000
 ARGUMENT_NS: Final = 1000
 FUNCTION_ARGUMENT_NS: Final = 125
-# What it takes to hand a job over, where a command may ask for many.
+# Cost of handing over one job, for commands that may request many.
 LEASE_NS: Final = 1000
 
 Run = Callable[["Call"], None]
@@ -33,7 +33,7 @@ Run = Callable[["Call"], None]
 
 @final
 class Call:
-    """A command and its surroundings."""
+    """A command and its context."""
 
     def __init__(
         self, session: GlidemqSession, command: Command, now_ms: i64, *, may_wait: bool
@@ -45,11 +45,11 @@ class Call:
         self.out = session.out
         self.proto: i64 = session.proto
         self.now_ms: i64 = now_ms
-        # A command of a transaction answers at once.
+        # Commands in a transaction must answer at once.
         self.may_wait = may_wait
 
     def count(self) -> i64:
-        """Return how many arguments there are, the name included."""
+        """Return the number of arguments, including the command name."""
         return self.command.count()
 
     def arg(self, at: i64) -> bytes:
@@ -57,45 +57,45 @@ class Call:
         return self.command.arg(at)
 
     def args(self, start: i64) -> list[bytes]:
-        """Return all arguments from one on."""
+        """Return all arguments from `start` on."""
         command = self.command
         return [command.arg(at) for at in range(start, command.count())]
 
     def args_between(self, start: i64, end: i64) -> list[bytes]:
-        """Return the arguments from one up to before another."""
+        """Return the arguments from `start` up to, not including, `end`."""
         command = self.command
         return [command.arg(at) for at in range(start, end)]
 
     def integer(self, at: i64) -> i64:
-        """Return an argument that must be a number."""
+        """Return an argument that must be an integer."""
         number = self.command.integer(at)
         if number is None:
             raise Wrong(NOT_INTEGER)
         return number
 
     def is_word(self, at: i64, word: bytes) -> bool:
-        """Tell whether there is such an argument, and it is this word."""
+        """Return whether the argument exists and is this word."""
         return at < self.command.count() and self.command.is_word(at, word)
 
-    def key(self, at: i64, kind: i64) -> Keyed:
-        """Return the key an argument names, which is of that kind or not there."""
+    def key(self, at: i64, kind: i64) -> RedisKey:
+        """Return the key that an argument names; it must be missing or of that kind."""
         keyed = self.door.keyed(self.command.arg(at), self.now_ms)
-        if keyed.kind() not in (NO_KIND, kind):
+        if keyed.kind() not in (ValueKind.NONE, kind):
             raise Wrong(WRONG_TYPE)
         return keyed
 
-    def found(self, at: i64, kind: i64) -> Keyed | None:
-        """Return the key an argument names if it is there, and of that kind."""
+    def found(self, at: i64, kind: i64) -> RedisKey | None:
+        """Return the key that an argument names, or None if missing; it must be of that kind."""
         keyed = self.door.keyed(self.command.arg(at), self.now_ms)
         there = keyed.kind()
-        if there not in (NO_KIND, kind):
+        if there not in (ValueKind.NONE, kind):
             raise Wrong(WRONG_TYPE)
-        return None if there == NO_KIND else keyed
+        return None if there == ValueKind.NONE else keyed
 
 
 @final
-class Spec:
-    """A command: how many arguments it takes, where its keys stand, what it does."""
+class CommandSpec:
+    """A command: how many arguments it takes, where its keys are, and what runs it."""
 
     def __init__(
         self,
@@ -110,21 +110,21 @@ class Spec:
         self.run = run
         self._own_ns: i64 = own_ns
         self._argument_ns: i64 = argument_ns
-        # The name included; negative if it is the least.
+        # Including the name; if negative, the minimum.
         self.arity: i64 = arity
-        # As COMMAND shows them; "still" is our own: it neither shows nor changes the yard.
+        # As COMMAND shows them. "still" is ours: the command neither reads nor changes the yard.
         self.flags = flags.split()
         self.is_still = "still" in self.flags
         self.is_open = "no_auth" in self.flags
-        # First key, last key (from the end, if negative), step; zeros for none.
+        # First key, last key (counted from the end if negative), step; zeros if there are no keys.
         self.keys = keys
 
     def price_of(self, count: i64) -> i64:
-        """Return about how long so many arguments take, apart from what tasks count."""
+        """Return the approximate cost for `count` arguments, without the work that tasks count."""
         return self._own_ns + self._argument_ns * count
 
     def takes(self, count: i64) -> bool:
-        """Tell whether a command may have so many arguments."""
+        """Return whether a command may have this number of arguments."""
         return count == self.arity if self.arity > 0 else count >= -self.arity
 
 
@@ -133,28 +133,28 @@ class Blocked:
     """A command that waits; its connection runs nothing else meanwhile."""
 
     def try_again(self, now_ms: i64) -> bool:
-        """Answer if it can be done now; tell whether it was."""
+        """Answer if the command can be completed now; return whether it was."""
         raise NotImplementedError
 
     def give_up(self) -> None:
-        """Answer that the time is over."""
+        """Answer that the wait has timed out."""
         raise NotImplementedError
 
     def may_give_up(self) -> bool:
-        """Tell whether it waits for what may not come, so that its peer may have enough of it."""
+        """Return whether it waits for something that may never come, so that it may time out."""
         return True
 
     def mute(self) -> None:
-        """Take note that no answer is wanted."""
+        """Suppress the reply."""
 
     def leave(self) -> None:
-        """Wait nowhere any more."""
+        """Remove the command from everything it waits on."""
         raise NotImplementedError
 
     def stand_aside(self, queue_name: str, consumer: str) -> None:
-        """Take nothing of a queue any more for a worker of that name, and wait on."""
+        """Take no more jobs of a queue for this consumer, but keep waiting."""
 
 
 def is_http(command: Command) -> bool:
-    """Tell whether a command is the first line of an HTTP request."""
+    """Return whether a command is the first line of an HTTP request."""
     return command.count() == 3 and command.arg(2).startswith(b"HTTP/")

@@ -1,11 +1,11 @@
-"""All commands of the door by name, and COMMAND, which tells about them."""
+"""All commands of the door by name, and COMMAND, which describes them."""
 
 from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.protocols.glidemq.call import FUNCTION_ARGUMENT_NS, Call, Spec
+from jobyard.protocols.glidemq.call import FUNCTION_ARGUMENT_NS, Call, CommandSpec
 from jobyard.protocols.glidemq.commands import (
     cluster,
     connection,
@@ -36,23 +36,23 @@ NO_KEYS: Final = (0, 0, 0)
 ONE_KEY: Final = (1, 1, 1)
 ALL_KEYS: Final = (1, -1, 1)
 
-# What an argument takes that is a key to be looked up, or a job that goes.
+# Cost of an argument that is a key to look up, or a job to remove.
 LOOK_NS: Final = 3000
 DROP_NS: Final = 6000
-# What commands take that tell much of the server.
+# Cost of commands that report much about the server.
 TELL_NS: Final = 100_000
 
-# These are run though a transaction is being put together.
+# These run at once even inside MULTI.
 IMMEDIATE: Final = frozenset(
     {b"MULTI", b"EXEC", b"DISCARD", b"WATCH", b"UNWATCH", b"QUIT", b"RESET"}
 )
 
 
 def command(call: Call) -> None:
-    """Tell about commands."""
+    """Describe commands."""
     check_whole(call)
     if call.count() == 1:
-        _write_infos(call, list(COMMANDS))
+        _write_infos(call, list(REDIS_COMMANDS))
         return
     run = _SUBCOMMANDS.get(call.command.word(1))
     if run is None:
@@ -61,24 +61,26 @@ def command(call: Call) -> None:
 
 
 def _count(call: Call) -> None:
-    write_integer(call.out, len(COMMANDS))
+    write_integer(call.out, len(REDIS_COMMANDS))
 
 
 def _list(call: Call) -> None:
-    write_array(call.out, len(COMMANDS))
-    for name in COMMANDS:
+    write_array(call.out, len(REDIS_COMMANDS))
+    for name in REDIS_COMMANDS:
         write_bulk(call.out, name.lower())
 
 
 def _info(call: Call) -> None:
-    _write_infos(call, [call.arg(at).upper() for at in range(2, call.count())] or list(COMMANDS))
+    _write_infos(
+        call, [call.arg(at).upper() for at in range(2, call.count())] or list(REDIS_COMMANDS)
+    )
 
 
 def _write_infos(call: Call, names: list[bytes]) -> None:
     out = call.out
     write_array(out, len(names))
     for name in names:
-        spec = COMMANDS.get(name)
+        spec = REDIS_COMMANDS.get(name)
         if spec is None:
             write_nil_array(out, call.proto)
             continue
@@ -91,7 +93,7 @@ def _write_infos(call: Call, names: list[bytes]) -> None:
             write_simple(out, flag.encode())
         for place in spec.keys:
             write_integer(out, place)
-        # Categories, tips, specifications of keys, subcommands: nothing is said of them.
+        # Categories, tips, key specifications, subcommands: left empty.
         write_set(out, 0, call.proto)
         write_array(out, 0)
         write_array(out, 0)
@@ -99,22 +101,22 @@ def _write_infos(call: Call, names: list[bytes]) -> None:
 
 
 def _docs(call: Call) -> None:
-    names = [call.arg(at).upper() for at in range(2, call.count())] or list(COMMANDS)
-    known = [name for name in names if name in COMMANDS]
+    names = [call.arg(at).upper() for at in range(2, call.count())] or list(REDIS_COMMANDS)
+    known = [name for name in names if name in REDIS_COMMANDS]
     out = call.out
     write_map(out, len(known), call.proto)
     for name in known:
         write_bulk(out, name.lower())
         write_map(out, 1, call.proto)
         write_bulk(out, b"summary")
-        # What a command does is told by its original; here it is told which there are.
-        write_bulk(out, b"See the document of Valkey")
+        # The original documents what a command does; only which commands exist is listed here.
+        write_bulk(out, b"See the Valkey documentation")
 
 
 def _get_keys(call: Call) -> None:
     if call.count() < 3:
         raise wrong_count("command|getkeys")
-    spec = COMMANDS.get(call.command.word(2))
+    spec = REDIS_COMMANDS.get(call.command.word(2))
     if spec is None:
         raise Wrong("ERR Invalid command specified")
     count: i64 = call.count() - 2
@@ -145,45 +147,51 @@ _SUBCOMMANDS: Final[dict[bytes, Callable[[Call], None]]] = {
     b"GETKEYS": _get_keys,
 }
 
-COMMANDS: Final[dict[bytes, Spec]] = {
+REDIS_COMMANDS: Final[dict[bytes, CommandSpec]] = {
     # the connection
-    b"HELLO": Spec(connection.hello, -1, "noscript loading stale fast no_auth still", NO_KEYS),
-    b"AUTH": Spec(connection.auth, -2, "noscript loading stale fast no_auth still", NO_KEYS),
-    b"QUIT": Spec(connection.leave, -1, "fast no_auth still", NO_KEYS),
-    b"RESET": Spec(connection.reset, 1, "noscript fast no_auth still", NO_KEYS),
-    b"PING": Spec(connection.ping, -1, "fast still", NO_KEYS),
-    b"ECHO": Spec(connection.echo, 2, "fast still", NO_KEYS),
-    b"SELECT": Spec(connection.select, 2, "fast still", NO_KEYS),
-    b"CLIENT": Spec(connection.client, -2, "admin noscript still", NO_KEYS),
-    b"MULTI": Spec(connection.multi, 1, "noscript fast still", NO_KEYS),
-    b"EXEC": Spec(connection.execute, 1, "noscript", NO_KEYS),
-    b"DISCARD": Spec(connection.discard, 1, "noscript fast still", NO_KEYS),
-    b"WATCH": Spec(connection.watch, -2, "noscript fast still", ALL_KEYS),
-    b"UNWATCH": Spec(connection.unwatch, 1, "noscript fast still", NO_KEYS),
+    b"HELLO": CommandSpec(
+        connection.hello, -1, "noscript loading stale fast no_auth still", NO_KEYS
+    ),
+    b"AUTH": CommandSpec(connection.auth, -2, "noscript loading stale fast no_auth still", NO_KEYS),
+    b"QUIT": CommandSpec(connection.leave, -1, "fast no_auth still", NO_KEYS),
+    b"RESET": CommandSpec(connection.reset, 1, "noscript fast no_auth still", NO_KEYS),
+    b"PING": CommandSpec(connection.ping, -1, "fast still", NO_KEYS),
+    b"ECHO": CommandSpec(connection.echo, 2, "fast still", NO_KEYS),
+    b"SELECT": CommandSpec(connection.select, 2, "fast still", NO_KEYS),
+    b"CLIENT": CommandSpec(connection.client, -2, "admin noscript still", NO_KEYS),
+    b"MULTI": CommandSpec(connection.multi, 1, "noscript fast still", NO_KEYS),
+    b"EXEC": CommandSpec(connection.execute, 1, "noscript", NO_KEYS),
+    b"DISCARD": CommandSpec(connection.discard, 1, "noscript fast still", NO_KEYS),
+    b"WATCH": CommandSpec(connection.watch, -2, "noscript fast still", ALL_KEYS),
+    b"UNWATCH": CommandSpec(connection.unwatch, 1, "noscript fast still", NO_KEYS),
     # the server
-    b"INFO": Spec(server_info.info, -1, "loading stale still", NO_KEYS, own_ns=TELL_NS),
-    b"COMMAND": Spec(command, -1, "loading stale still", NO_KEYS, own_ns=TELL_NS),
-    b"CONFIG": Spec(server_info.config, -2, "admin still", NO_KEYS),
-    b"SLOWLOG": Spec(server_info.slowlog, -2, "admin still", NO_KEYS),
-    b"LATENCY": Spec(server_info.latency, -2, "admin still", NO_KEYS),
-    b"CLUSTER": Spec(cluster.cluster, -2, "still", NO_KEYS),
-    b"READONLY": Spec(cluster.stay, 1, "fast still", NO_KEYS),
-    b"READWRITE": Spec(cluster.stay, 1, "fast still", NO_KEYS),
-    b"ASKING": Spec(cluster.stay, 1, "fast still", NO_KEYS),
-    b"ROLE": Spec(server_info.role, 1, "fast still", NO_KEYS),
-    b"TIME": Spec(server_info.time, 1, "fast still", NO_KEYS),
-    b"MODULE": Spec(server_info.module, -2, "admin still", NO_KEYS),
-    b"ACL": Spec(server_info.acl, -2, "admin still", NO_KEYS),
-    b"EVAL": Spec(server_info.evaluate, -3, "noscript movablekeys still", NO_KEYS),
-    b"EVALSHA": Spec(server_info.evaluate, -3, "noscript movablekeys still", NO_KEYS),
-    b"EVAL_RO": Spec(server_info.evaluate, -3, "noscript movablekeys readonly still", NO_KEYS),
-    b"EVALSHA_RO": Spec(server_info.evaluate, -3, "noscript movablekeys readonly still", NO_KEYS),
-    b"SCRIPT": Spec(server_info.script, -2, "noscript still", NO_KEYS),
-    b"FUNCTION": Spec(fcall.function, -2, "noscript still", NO_KEYS),
-    b"FCALL": Spec(
+    b"INFO": CommandSpec(server_info.info, -1, "loading stale still", NO_KEYS, own_ns=TELL_NS),
+    b"COMMAND": CommandSpec(command, -1, "loading stale still", NO_KEYS, own_ns=TELL_NS),
+    b"CONFIG": CommandSpec(server_info.config, -2, "admin still", NO_KEYS),
+    b"SLOWLOG": CommandSpec(server_info.slowlog, -2, "admin still", NO_KEYS),
+    b"LATENCY": CommandSpec(server_info.latency, -2, "admin still", NO_KEYS),
+    b"CLUSTER": CommandSpec(cluster.cluster, -2, "still", NO_KEYS),
+    b"READONLY": CommandSpec(cluster.stay, 1, "fast still", NO_KEYS),
+    b"READWRITE": CommandSpec(cluster.stay, 1, "fast still", NO_KEYS),
+    b"ASKING": CommandSpec(cluster.stay, 1, "fast still", NO_KEYS),
+    b"ROLE": CommandSpec(server_info.role, 1, "fast still", NO_KEYS),
+    b"TIME": CommandSpec(server_info.time, 1, "fast still", NO_KEYS),
+    b"MODULE": CommandSpec(server_info.module, -2, "admin still", NO_KEYS),
+    b"ACL": CommandSpec(server_info.acl, -2, "admin still", NO_KEYS),
+    b"EVAL": CommandSpec(server_info.evaluate, -3, "noscript movablekeys still", NO_KEYS),
+    b"EVALSHA": CommandSpec(server_info.evaluate, -3, "noscript movablekeys still", NO_KEYS),
+    b"EVAL_RO": CommandSpec(
+        server_info.evaluate, -3, "noscript movablekeys readonly still", NO_KEYS
+    ),
+    b"EVALSHA_RO": CommandSpec(
+        server_info.evaluate, -3, "noscript movablekeys readonly still", NO_KEYS
+    ),
+    b"SCRIPT": CommandSpec(server_info.script, -2, "noscript still", NO_KEYS),
+    b"FUNCTION": CommandSpec(fcall.function, -2, "noscript still", NO_KEYS),
+    b"FCALL": CommandSpec(
         fcall.fcall, -3, "noscript movablekeys", NO_KEYS, argument_ns=FUNCTION_ARGUMENT_NS
     ),
-    b"FCALL_RO": Spec(
+    b"FCALL_RO": CommandSpec(
         fcall.fcall_ro,
         -3,
         "noscript movablekeys readonly",
@@ -191,93 +199,93 @@ COMMANDS: Final[dict[bytes, Spec]] = {
         argument_ns=FUNCTION_ARGUMENT_NS,
     ),
     # any key
-    b"SCAN": Spec(generic.scan, -2, "readonly", NO_KEYS),
-    b"KEYS": Spec(generic.keys, 2, "readonly", NO_KEYS),
-    b"DBSIZE": Spec(generic.size, 1, "readonly fast", NO_KEYS),
-    b"TYPE": Spec(generic.type_of, 2, "readonly fast", ONE_KEY),
-    b"EXISTS": Spec(generic.exists, -2, "readonly fast", ALL_KEYS, argument_ns=LOOK_NS),
-    b"DEL": Spec(generic.delete, -2, "write", ALL_KEYS, argument_ns=DROP_NS),
-    b"UNLINK": Spec(generic.delete, -2, "write fast", ALL_KEYS, argument_ns=DROP_NS),
-    b"TTL": Spec(generic.ttl, 2, "readonly fast", ONE_KEY),
-    b"PTTL": Spec(generic.pttl, 2, "readonly fast", ONE_KEY),
-    b"EXPIRE": Spec(generic.expire, -3, "write fast", ONE_KEY),
-    b"PEXPIRE": Spec(generic.pexpire, -3, "write fast", ONE_KEY),
-    b"EXPIREAT": Spec(generic.expire_at, -3, "write fast", ONE_KEY),
-    b"PEXPIREAT": Spec(generic.pexpire_at, -3, "write fast", ONE_KEY),
-    b"PERSIST": Spec(generic.persist, 2, "write fast", ONE_KEY),
-    b"MEMORY": Spec(generic.memory, -2, "readonly", (2, 2, 1)),
-    b"OBJECT": Spec(generic.encoding, -2, "readonly", (2, 2, 1)),
+    b"SCAN": CommandSpec(generic.scan, -2, "readonly", NO_KEYS),
+    b"KEYS": CommandSpec(generic.keys, 2, "readonly", NO_KEYS),
+    b"DBSIZE": CommandSpec(generic.size, 1, "readonly fast", NO_KEYS),
+    b"TYPE": CommandSpec(generic.type_of, 2, "readonly fast", ONE_KEY),
+    b"EXISTS": CommandSpec(generic.exists, -2, "readonly fast", ALL_KEYS, argument_ns=LOOK_NS),
+    b"DEL": CommandSpec(generic.delete, -2, "write", ALL_KEYS, argument_ns=DROP_NS),
+    b"UNLINK": CommandSpec(generic.delete, -2, "write fast", ALL_KEYS, argument_ns=DROP_NS),
+    b"TTL": CommandSpec(generic.ttl, 2, "readonly fast", ONE_KEY),
+    b"PTTL": CommandSpec(generic.pttl, 2, "readonly fast", ONE_KEY),
+    b"EXPIRE": CommandSpec(generic.expire, -3, "write fast", ONE_KEY),
+    b"PEXPIRE": CommandSpec(generic.pexpire, -3, "write fast", ONE_KEY),
+    b"EXPIREAT": CommandSpec(generic.expire_at, -3, "write fast", ONE_KEY),
+    b"PEXPIREAT": CommandSpec(generic.pexpire_at, -3, "write fast", ONE_KEY),
+    b"PERSIST": CommandSpec(generic.persist, 2, "write fast", ONE_KEY),
+    b"MEMORY": CommandSpec(generic.memory, -2, "readonly", (2, 2, 1)),
+    b"OBJECT": CommandSpec(generic.encoding, -2, "readonly", (2, 2, 1)),
     # strings
-    b"GET": Spec(strings.get, 2, "readonly fast", ONE_KEY),
-    b"MGET": Spec(strings.mget, -2, "readonly fast", ALL_KEYS, argument_ns=LOOK_NS),
-    b"GETRANGE": Spec(strings.getrange, 4, "readonly", ONE_KEY),
-    b"STRLEN": Spec(strings.strlen, 2, "readonly fast", ONE_KEY),
-    b"SET": Spec(strings.set_value, -3, "write denyoom", ONE_KEY),
-    b"SETNX": Spec(strings.setnx, 3, "write denyoom fast", ONE_KEY),
-    b"SETEX": Spec(strings.setex, 4, "write denyoom", ONE_KEY),
-    b"PSETEX": Spec(strings.psetex, 4, "write denyoom", ONE_KEY),
-    b"GETDEL": Spec(strings.getdel, 2, "write fast", ONE_KEY),
-    b"INCR": Spec(strings.incr, 2, "write denyoom fast", ONE_KEY),
-    b"DECR": Spec(strings.decr, 2, "write denyoom fast", ONE_KEY),
-    b"INCRBY": Spec(strings.incrby, 3, "write denyoom fast", ONE_KEY),
-    b"DECRBY": Spec(strings.decrby, 3, "write denyoom fast", ONE_KEY),
+    b"GET": CommandSpec(strings.get, 2, "readonly fast", ONE_KEY),
+    b"MGET": CommandSpec(strings.mget, -2, "readonly fast", ALL_KEYS, argument_ns=LOOK_NS),
+    b"GETRANGE": CommandSpec(strings.getrange, 4, "readonly", ONE_KEY),
+    b"STRLEN": CommandSpec(strings.strlen, 2, "readonly fast", ONE_KEY),
+    b"SET": CommandSpec(strings.set_value, -3, "write denyoom", ONE_KEY),
+    b"SETNX": CommandSpec(strings.setnx, 3, "write denyoom fast", ONE_KEY),
+    b"SETEX": CommandSpec(strings.setex, 4, "write denyoom", ONE_KEY),
+    b"PSETEX": CommandSpec(strings.psetex, 4, "write denyoom", ONE_KEY),
+    b"GETDEL": CommandSpec(strings.getdel, 2, "write fast", ONE_KEY),
+    b"INCR": CommandSpec(strings.incr, 2, "write denyoom fast", ONE_KEY),
+    b"DECR": CommandSpec(strings.decr, 2, "write denyoom fast", ONE_KEY),
+    b"INCRBY": CommandSpec(strings.incrby, 3, "write denyoom fast", ONE_KEY),
+    b"DECRBY": CommandSpec(strings.decrby, 3, "write denyoom fast", ONE_KEY),
     # hashes
-    b"HSET": Spec(hashes.hset, -4, "write denyoom fast", ONE_KEY),
-    b"HMSET": Spec(hashes.hmset, -4, "write denyoom fast", ONE_KEY),
-    b"HSETNX": Spec(hashes.hsetnx, 4, "write denyoom fast", ONE_KEY),
-    b"HGET": Spec(hashes.hget, 3, "readonly fast", ONE_KEY),
-    b"HMGET": Spec(hashes.hmget, -3, "readonly fast", ONE_KEY),
-    b"HGETALL": Spec(hashes.hgetall, 2, "readonly", ONE_KEY),
-    b"HKEYS": Spec(hashes.hkeys, 2, "readonly", ONE_KEY),
-    b"HVALS": Spec(hashes.hvals, 2, "readonly", ONE_KEY),
-    b"HSCAN": Spec(scans.hscan, -3, "readonly", ONE_KEY),
-    b"HLEN": Spec(hashes.hlen, 2, "readonly fast", ONE_KEY),
-    b"HEXISTS": Spec(hashes.hexists, 3, "readonly fast", ONE_KEY),
-    b"HSTRLEN": Spec(hashes.hstrlen, 3, "readonly fast", ONE_KEY),
-    b"HDEL": Spec(hashes.hdel, -3, "write fast", ONE_KEY),
-    b"HINCRBY": Spec(hashes.hincrby, 4, "write denyoom fast", ONE_KEY),
-    b"HINCRBYFLOAT": Spec(hashes.hincrbyfloat, 4, "write denyoom fast", ONE_KEY),
+    b"HSET": CommandSpec(hashes.hset, -4, "write denyoom fast", ONE_KEY),
+    b"HMSET": CommandSpec(hashes.hmset, -4, "write denyoom fast", ONE_KEY),
+    b"HSETNX": CommandSpec(hashes.hsetnx, 4, "write denyoom fast", ONE_KEY),
+    b"HGET": CommandSpec(hashes.hget, 3, "readonly fast", ONE_KEY),
+    b"HMGET": CommandSpec(hashes.hmget, -3, "readonly fast", ONE_KEY),
+    b"HGETALL": CommandSpec(hashes.hgetall, 2, "readonly", ONE_KEY),
+    b"HKEYS": CommandSpec(hashes.hkeys, 2, "readonly", ONE_KEY),
+    b"HVALS": CommandSpec(hashes.hvals, 2, "readonly", ONE_KEY),
+    b"HSCAN": CommandSpec(scans.hscan, -3, "readonly", ONE_KEY),
+    b"HLEN": CommandSpec(hashes.hlen, 2, "readonly fast", ONE_KEY),
+    b"HEXISTS": CommandSpec(hashes.hexists, 3, "readonly fast", ONE_KEY),
+    b"HSTRLEN": CommandSpec(hashes.hstrlen, 3, "readonly fast", ONE_KEY),
+    b"HDEL": CommandSpec(hashes.hdel, -3, "write fast", ONE_KEY),
+    b"HINCRBY": CommandSpec(hashes.hincrby, 4, "write denyoom fast", ONE_KEY),
+    b"HINCRBYFLOAT": CommandSpec(hashes.hincrbyfloat, 4, "write denyoom fast", ONE_KEY),
     # lists
-    b"RPUSH": Spec(lists.rpush, -3, "write denyoom fast", ONE_KEY),
-    b"LPUSH": Spec(lists.lpush, -3, "write denyoom fast", ONE_KEY),
-    b"RPOP": Spec(lists.rpop, -2, "write fast", ONE_KEY),
-    b"LPOP": Spec(lists.lpop, -2, "write fast", ONE_KEY),
-    b"LRANGE": Spec(lists.lrange, 4, "readonly", ONE_KEY),
-    b"LINDEX": Spec(lists.lindex, 3, "readonly", ONE_KEY),
-    b"LLEN": Spec(lists.llen, 2, "readonly fast", ONE_KEY),
-    b"LTRIM": Spec(lists.ltrim, 4, "write", ONE_KEY),
+    b"RPUSH": CommandSpec(lists.rpush, -3, "write denyoom fast", ONE_KEY),
+    b"LPUSH": CommandSpec(lists.lpush, -3, "write denyoom fast", ONE_KEY),
+    b"RPOP": CommandSpec(lists.rpop, -2, "write fast", ONE_KEY),
+    b"LPOP": CommandSpec(lists.lpop, -2, "write fast", ONE_KEY),
+    b"LRANGE": CommandSpec(lists.lrange, 4, "readonly", ONE_KEY),
+    b"LINDEX": CommandSpec(lists.lindex, 3, "readonly", ONE_KEY),
+    b"LLEN": CommandSpec(lists.llen, 2, "readonly fast", ONE_KEY),
+    b"LTRIM": CommandSpec(lists.ltrim, 4, "write", ONE_KEY),
     # sets
-    b"SADD": Spec(lists.sadd, -3, "write denyoom fast", ONE_KEY),
-    b"SREM": Spec(lists.srem, -3, "write fast", ONE_KEY),
-    b"SMEMBERS": Spec(lists.smembers, 2, "readonly", ONE_KEY),
-    b"SSCAN": Spec(scans.sscan, -3, "readonly", ONE_KEY),
-    b"SCARD": Spec(lists.scard, 2, "readonly fast", ONE_KEY),
-    b"SISMEMBER": Spec(lists.sismember, 3, "readonly fast", ONE_KEY),
+    b"SADD": CommandSpec(lists.sadd, -3, "write denyoom fast", ONE_KEY),
+    b"SREM": CommandSpec(lists.srem, -3, "write fast", ONE_KEY),
+    b"SMEMBERS": CommandSpec(lists.smembers, 2, "readonly", ONE_KEY),
+    b"SSCAN": CommandSpec(scans.sscan, -3, "readonly", ONE_KEY),
+    b"SCARD": CommandSpec(lists.scard, 2, "readonly fast", ONE_KEY),
+    b"SISMEMBER": CommandSpec(lists.sismember, 3, "readonly fast", ONE_KEY),
     # sorted sets
-    b"ZADD": Spec(zsets.zadd, -4, "write denyoom fast", ONE_KEY),
-    b"ZREM": Spec(zsets.zrem, -3, "write fast", ONE_KEY),
-    b"ZSCORE": Spec(zsets.zscore, 3, "readonly fast", ONE_KEY),
-    b"ZCARD": Spec(zsets.zcard, 2, "readonly fast", ONE_KEY),
-    b"ZSCAN": Spec(scans.zscan, -3, "readonly", ONE_KEY),
-    b"ZCOUNT": Spec(zsets.zcount, 4, "readonly fast", ONE_KEY),
-    b"ZRANGE": Spec(zsets.zrange, -4, "readonly", ONE_KEY),
-    b"ZREVRANGE": Spec(zsets.zrevrange, -4, "readonly", ONE_KEY),
-    b"ZRANGEBYSCORE": Spec(zsets.zrangebyscore, -4, "readonly", ONE_KEY),
-    b"ZREVRANGEBYSCORE": Spec(zsets.zrevrangebyscore, -4, "readonly", ONE_KEY),
-    b"ZPOPMIN": Spec(zsets.zpopmin, -2, "write fast", ONE_KEY),
+    b"ZADD": CommandSpec(zsets.zadd, -4, "write denyoom fast", ONE_KEY),
+    b"ZREM": CommandSpec(zsets.zrem, -3, "write fast", ONE_KEY),
+    b"ZSCORE": CommandSpec(zsets.zscore, 3, "readonly fast", ONE_KEY),
+    b"ZCARD": CommandSpec(zsets.zcard, 2, "readonly fast", ONE_KEY),
+    b"ZSCAN": CommandSpec(scans.zscan, -3, "readonly", ONE_KEY),
+    b"ZCOUNT": CommandSpec(zsets.zcount, 4, "readonly fast", ONE_KEY),
+    b"ZRANGE": CommandSpec(zsets.zrange, -4, "readonly", ONE_KEY),
+    b"ZREVRANGE": CommandSpec(zsets.zrevrange, -4, "readonly", ONE_KEY),
+    b"ZRANGEBYSCORE": CommandSpec(zsets.zrangebyscore, -4, "readonly", ONE_KEY),
+    b"ZREVRANGEBYSCORE": CommandSpec(zsets.zrevrangebyscore, -4, "readonly", ONE_KEY),
+    b"ZPOPMIN": CommandSpec(zsets.zpopmin, -2, "write fast", ONE_KEY),
     # streams
-    b"XADD": Spec(streams.xadd, -5, "write denyoom fast", ONE_KEY),
-    b"XLEN": Spec(streams.xlen, 2, "readonly fast", ONE_KEY),
-    b"XRANGE": Spec(streams.xrange, -4, "readonly", ONE_KEY),
-    b"XREVRANGE": Spec(streams.xrevrange, -4, "readonly", ONE_KEY),
-    b"XREAD": Spec(streams.xread, -4, "readonly blocking movablekeys", NO_KEYS),
-    b"XTRIM": Spec(streams.xtrim, -4, "write", ONE_KEY),
-    b"XDEL": Spec(streams.xdel, -3, "write fast", ONE_KEY, argument_ns=DROP_NS),
-    b"XGROUP": Spec(workers.xgroup, -2, "write denyoom", (2, 2, 1)),
-    b"XREADGROUP": Spec(reads.xreadgroup, -7, "write blocking movablekeys", NO_KEYS),
-    b"XACK": Spec(workers.xack, -4, "write fast", ONE_KEY, argument_ns=DROP_NS),
-    b"XPENDING": Spec(workers.xpending, -3, "readonly", ONE_KEY),
-    b"XCLAIM": Spec(workers.xclaim, -6, "write fast", ONE_KEY),
-    b"XAUTOCLAIM": Spec(workers.xautoclaim, -6, "write fast", ONE_KEY),
-    b"XINFO": Spec(server_info.xinfo, -2, "readonly", (2, 2, 1)),
+    b"XADD": CommandSpec(streams.xadd, -5, "write denyoom fast", ONE_KEY),
+    b"XLEN": CommandSpec(streams.xlen, 2, "readonly fast", ONE_KEY),
+    b"XRANGE": CommandSpec(streams.xrange, -4, "readonly", ONE_KEY),
+    b"XREVRANGE": CommandSpec(streams.xrevrange, -4, "readonly", ONE_KEY),
+    b"XREAD": CommandSpec(streams.xread, -4, "readonly blocking movablekeys", NO_KEYS),
+    b"XTRIM": CommandSpec(streams.xtrim, -4, "write", ONE_KEY),
+    b"XDEL": CommandSpec(streams.xdel, -3, "write fast", ONE_KEY, argument_ns=DROP_NS),
+    b"XGROUP": CommandSpec(workers.xgroup, -2, "write denyoom", (2, 2, 1)),
+    b"XREADGROUP": CommandSpec(reads.xreadgroup, -7, "write blocking movablekeys", NO_KEYS),
+    b"XACK": CommandSpec(workers.xack, -4, "write fast", ONE_KEY, argument_ns=DROP_NS),
+    b"XPENDING": CommandSpec(workers.xpending, -3, "readonly", ONE_KEY),
+    b"XCLAIM": CommandSpec(workers.xclaim, -6, "write fast", ONE_KEY),
+    b"XAUTOCLAIM": CommandSpec(workers.xautoclaim, -6, "write fast", ONE_KEY),
+    b"XINFO": CommandSpec(server_info.xinfo, -2, "readonly", (2, 2, 1)),
 }

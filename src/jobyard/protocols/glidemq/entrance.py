@@ -1,4 +1,4 @@
-"""Where glide-mq connections come in: makes their sessions."""
+"""Creates the sessions of new glide-mq connections."""
 
 from typing import final
 
@@ -9,7 +9,7 @@ from jobyard.protocols.session import Entrance, Peer, Session
 
 @final
 class GlidemqEntrance(Entrance):
-    """Makes the sessions of one door."""
+    """Creates the sessions of one door."""
 
     def __init__(self, door: GlidemqDoor) -> None:
         self._door = door

@@ -1,8 +1,9 @@
-"""What happened in the queues of this door lately, as the stream of events that clients follow.
+"""Recent events of this door's queues, as the event stream that clients follow.
 
-In memory only: a restart begins with what the journal can tell again (`recall`), and ids go on
-rising because they are times. A queue has a ring once a client of this door touched it. Told by the
-functions of this door, and through the bus of what the verbs do, at whatever door.
+In memory only: after a restart, a ring starts with what can be rebuilt from the journal (`recall`),
+and ids keep rising because they are times. A queue gets a ring when a client of this door first
+touches it. Events come from the functions of this door and, through the bus, from verbs called at
+any door.
 """
 
 from typing import Final, final
@@ -13,9 +14,9 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.state import bus
 from jobyard.engine.state.bus import Event, Listener
 from jobyard.engine.state.yard import Yard
-from jobyard.model.details import TTL_OVER
+from jobyard.model.details import FailureReason
 from jobyard.model.glidemq.stored_values import FIRST_ID, StreamEntry, StreamId, StreamReader
-from jobyard.model.index.minute_counter import Meter
+from jobyard.model.index.minute_counter import MinuteCounter
 from jobyard.model.job import JSON, Job
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.queue import Queue
@@ -23,30 +24,30 @@ from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.wire.payload import to_json
 
 KEPT: Final = 1000
-# How many more there may be before the oldest go.
+# How many more there may be before the oldest are dropped.
 SLACK: Final = 100
-# Bytes of one ring, beyond which the oldest events go too: they may hold whole results.
+# Bytes of one ring, beyond which the oldest events are dropped too: they may hold whole results.
 RING_SIZE_MAX: Final = 8 << 20
-# Queues whose events are kept; beyond these the ring that was made first goes.
+# Queues with a ring; beyond this, the ring that was created first is dropped.
 RINGS_MAX: Final = 10_000
-# How far ahead of the time an id may be that a client gives.
+# How far in the future an id set by a client may be.
 AHEAD_MAX_MS: Final = 86_400_000
 
 
 @final
-class Ring:
+class EventRing:
     """The newest events of one queue."""
 
     def __init__(self) -> None:
         self.entries: list[StreamEntry] = []
         self.last_id: StreamId = FIRST_ID
-        # Whether it counts as a stream: once anything was told, until it is deleted.
+        # Whether it exists as a stream: from the first event on, until it is deleted.
         self.is_there: bool = False
         self.readers: list[StreamReader] = []
-        # How many milliseconds the jobs took that were done, and those that failed for good.
-        self.done_ms = Meter()
-        self.failed_ms = Meter()
-        # Bytes of what was added since it was last looked at.
+        # Run times in milliseconds of jobs that completed, and of jobs that failed for good.
+        self.done_ms = MinuteCounter()
+        self.failed_ms = MinuteCounter()
+        # Bytes added since the last check of the size.
         self._grown: i64 = 0
 
     def add(self, entry_id: StreamId, fields: list[bytes]) -> None:
@@ -66,7 +67,7 @@ class Ring:
                 reader.stream_grew()
 
     def _fit(self) -> None:
-        """Let the oldest go that are too long together; the newest stays whatever its size."""
+        """Drop the oldest events beyond the size limit; the newest stays whatever its size."""
         self._grown = 0
         size: i64 = 0
         at: i64 = len(self.entries)
@@ -83,38 +84,38 @@ class Ring:
 
 
 @final
-class Events(Listener):
-    """The rings of all queues."""
+class QueueEvents(Listener):
+    """The event rings of all queues."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
-        self.rings: dict[str, Ring] = {}
-        # While a call asked that nothing be told of what it does.
+        self.rings: dict[str, EventRing] = {}
+        # Set while a function runs that was asked to emit no events.
         self.is_quiet: bool = False
-        # The last policy a job was put with, and its name.
+        # The policy of the job added last, and its name as bytes.
         self._policy: Policy = PLAIN
         self._name: bytes = b""
 
-    def ring_of(self, name: str) -> Ring:
-        """Return the ring of a queue, made on first use."""
+    def ring_of(self, name: str) -> EventRing:
+        """Return the ring of a queue, created on first use."""
         ring = self.rings.get(name)
         if ring is None:
             if len(self.rings) >= RINGS_MAX:
                 self._let_one_go()
             self._yard.bus.add_near(self, name)
-            ring = Ring()
+            ring = EventRing()
             self.rings[name] = ring
         return ring
 
     def _let_one_go(self) -> None:
-        """Drop the ring that was made first; who reads one would wait for ever at another."""
+        """Drop the oldest ring without readers; readers of a dropped ring would wait forever."""
         for name, ring in self.rings.items():
             if not ring.readers:
                 self._drop(name)
                 return
 
     def forget_unused(self, name: str) -> None:
-        """Drop the ring of a queue of which nothing was ever told."""
+        """Drop the ring of a queue that never had an event."""
         ring = self.rings.get(name)
         if ring is not None and ring.last_id == FIRST_ID and not ring.readers:
             self._drop(name)
@@ -124,7 +125,7 @@ class Events(Listener):
         self._yard.bus.remove_near(self, name)
 
     def tell(self, queue: Queue, kind: bytes, job_id: bytes, more: list[bytes], at_ms: i64) -> None:
-        """Add an event of a queue, if anybody may want to know."""
+        """Add an event of a queue, if the queue has a ring."""
         ring = self.rings.get(queue.name)
         if ring is None or self.is_quiet:
             return
@@ -132,17 +133,17 @@ class Events(Listener):
         ring.add(entry_id, [b"event", kind, b"jobId", job_id, *more])
 
     def is_ahead(self, entry_id: StreamId) -> bool:
-        """Tell whether an id is so far ahead that the ids of later events would run out."""
+        """Return whether an id is so far ahead that the ids of later events would run out."""
         yard = self._yard
-        # Two numbers of 64 bits without a sign: more than a time can be.
+        # Ids are two unsigned 64-bit numbers, larger than a time can be.
         return entry_id[0] > int(yard.now_ms + yard.journal.wall_offset_ms + AHEAD_MAX_MS)
 
     def tell_job(self, job: Job, kind: bytes, at_ms: i64) -> None:
-        """Add an event of a job of which nothing more is to be said."""
+        """Add an event of a job, without further fields."""
         self.tell(job.queue, kind, bytes_of(glide_add.id_of(job)), [], at_ms)
 
     def pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
-        """Take note of a new job."""
+        """Add the event of a new job."""
         ring = self.rings.get(queue.name)
         if ring is None or self.is_quiet:
             return
@@ -155,7 +156,7 @@ class Events(Listener):
         ring.add(entry_id, [b"event", b"added", b"jobId", job_id, b"name", self._name])
 
     def completed(self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64) -> None:
-        """Take note of a run that ended well."""
+        """Add the event of a completed run."""
         ring = self.rings.get(queue.name)
         if ring is None:
             return
@@ -171,14 +172,14 @@ class Events(Listener):
         ring.add(entry_id, [*told, b"returnvalue", result or b"null"])
 
     def happened(self, event: Event) -> None:
-        """Take note of what a verb did."""
-        if event.kind == bus.FAILED and event.is_final:
+        """Add the event of what a verb did."""
+        if event.kind == bus.EventName.FAILED and event.is_final:
             self._measure(event)
         if self.is_quiet:
             return
         job = event.job
         if job is None:
-            if event.kind in (bus.PAUSED, bus.RESUMED):
+            if event.kind in (bus.EventName.PAUSED, bus.EventName.RESUMED):
                 self.tell(event.queue, event.kind.encode(), b"0", [], event.at_ms)
             return
         told = _told(event, job)
@@ -186,7 +187,7 @@ class Events(Listener):
             self.tell(event.queue, told[0], bytes_of(glide_add.id_of(job)), told[1:], event.at_ms)
 
     def _measure(self, event: Event) -> None:
-        """Count how long a job took that failed for good."""
+        """Record the run time of a job that failed for good."""
         ring = self.rings.get(event.queue.name)
         lease = None if event.job is None else event.job.lease
         if ring is not None and lease is not None:
@@ -194,15 +195,15 @@ class Events(Listener):
 
 
 def _told(event: Event, job: Job) -> list[bytes] | None:
-    """Return what an event is called here, followed by what more there is to it."""
+    """Return the name of an event at this door, followed by its further fields."""
     kind = event.kind
     told: list[bytes] | None = None
-    if kind == bus.FAILED:
+    if kind == bus.EventName.FAILED:
         told = _failed(event, job)
-    elif kind in (bus.STALLED, bus.REMOVED, bus.WAITING_CHILDREN):
+    elif kind in (bus.EventName.STALLED, bus.EventName.REMOVED, bus.EventName.WAITING_CHILDREN):
         told = [kind.encode()]
-    elif kind == bus.WAITING:
-        # So it is called when the last of those it waited for is done.
+    elif kind == bus.EventName.WAITING:
+        # This is its name when the last job it waited for is done.
         told = [b"active" if event.before == "waiting-children" else b"promoted"]
     return told
 
@@ -210,7 +211,7 @@ def _told(event: Event, job: Job) -> list[bytes] | None:
 def _failed(event: Event, job: Job) -> list[bytes]:
     error = bytes_of(event.error)
     if event.is_final:
-        if event.reason == TTL_OVER:
+        if event.reason == FailureReason.TTL_OVER:
             return [b"expired"]
         return [b"failed", b"failedReason", error]
     attempts = str(int(job.attempts) + 1).encode()

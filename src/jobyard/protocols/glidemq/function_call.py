@@ -1,7 +1,7 @@
-"""One call of a function: its keys and arguments, checked as they are asked for.
+"""One call of a function: its keys and arguments, checked when they are read.
 
-What a client got wrong is raised as `Wrong` before anything has changed, and answered as an error
-of the protocol. A function writes its answer itself.
+A client's mistake is raised as `Wrong` before anything has changed, and answered as a protocol
+error. A function writes its answer itself.
 """
 
 from typing import Final, final
@@ -13,13 +13,14 @@ from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
-from jobyard.protocols.glidemq.keyspace.key_parts import Place, find_place, text_of
+from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, find_place, text_of
 from jobyard.wire.resp.write import write_array, write_bulk, write_integer, write_text
 
-# Numbers of clients are whole and below this: milliseconds, counts, millitokens. Far enough below
-# 2^63 that sums of two of them are numbers still.
+# Numbers from clients are integers below this: milliseconds, counts, millitokens. It is far enough
+# below 2^63 that the sum of two of them still fits.
 NUMBER_MAX: Final = 1 << 53
-# How far off a time may be. A year is 3e10; 2^42 ms are 139 years and the most a score can hold.
+# How far in the future a time may be. A year is 3e10; 2^42 ms are 139 years and the most that a
+# score can hold.
 TIME_MAX: Final = (1 << 42) - 1
 
 
@@ -35,7 +36,7 @@ class Fcall:
         self.events = call.door.events
         self._command = call.command
         self.keys_count: i64 = keys_count
-        # Behind FCALL, its name, and the number of keys.
+        # After FCALL, the function name, and the number of keys.
         self._first_arg: i64 = 3 + keys_count
         self.args_count: i64 = call.command.count() - self._first_arg
         self.out = call.out
@@ -46,53 +47,53 @@ class Fcall:
         """Return a key."""
         return self._command.arg(3 + at)
 
-    def place(self, at: i64, part: i64) -> Place:
-        """Return where a key leads, which must be to this part of a queue."""
+    def place(self, at: i64, part: i64) -> KeyPlace:
+        """Return the place that a key names, which must be this part of a queue."""
         place = find_place(parse_key(self.key(at)))
         if place.part != part:
             raise Wrong(f"ERR wrong key {text_of(self.key(at))[:128]!r} at {int(at) + 1}")
         return place
 
     def queue(self, at: i64, part: i64) -> Queue:
-        """Return the queue a key leads to, made if need be."""
+        """Return the queue that a key names, created if needed."""
         return open_queue(self.yard, self.place(at, part).queue_name)
 
     def known_queue(self, at: i64, part: i64) -> Queue | None:
-        """Return the queue a key leads to, if it is there."""
+        """Return the queue that a key names, if it exists."""
         return self.yard.queues.get(self.place(at, part).queue_name)
 
-    def same_queue(self, at: i64, part: i64, place: Place) -> None:
-        """See that a key leads to a part of the same queue as another."""
+    def same_queue(self, at: i64, part: i64, place: KeyPlace) -> None:
+        """Check that a key names a part of the same queue as another."""
         if not place.is_sibling(self.key(at), part):
             raise Wrong(f"ERR wrong key {text_of(self.key(at))[:128]!r} at {int(at) + 1}")
 
     def arg(self, at: i64) -> bytes:
-        """Return an argument; one that was left out is empty."""
+        """Return an argument; a missing one is empty."""
         return self._command.arg(self._first_arg + at) if at < self.args_count else b""
 
     def text(self, at: i64) -> str:
-        """Return an argument as text, which must be UTF-8: it is kept as text."""
+        """Return an argument as text, which must be UTF-8 because it is stored as text."""
         try:
             return self.arg(at).decode()
         except UnicodeDecodeError:
             raise Wrong(f"ERR argument {int(at) + 1} is not UTF-8") from None
 
     def is_set(self, at: i64) -> bool:
-        """Tell whether a flag is given."""
+        """Return whether a flag is set."""
         return self.arg(at) == b"1"
 
     def number(self, at: i64, most: i64, what: str) -> i64:
-        """Return an argument that is a whole number of at least 0."""
+        """Return an argument that is an integer from 0 to `most`."""
         number = self.any_number(at, what)
         if number < 0 or number > most:
             raise Wrong(f"ERR {what} is not an integer or out of range")
         return number
 
     def any_number(self, at: i64, what: str) -> i64:
-        """Return an argument that is a number; what is behind its point is left out."""
+        """Return an argument that is a number, without its fraction."""
         data = self.arg(at)
         if len(data) == 1 and 48 <= data[0] <= 57:
-            # So nearly all of them are.
+            # Nearly all of them are a single digit.
             return i64(data[0]) - 48
         number = whole(data)
         if number is None:
@@ -100,7 +101,7 @@ class Fcall:
         return i64(number)
 
     def number_or(self, at: i64, otherwise: i64, what: str) -> i64:
-        """Return a number that may be left out or empty."""
+        """Return a number that may be missing or empty."""
         if at >= self.args_count or not self.arg(at):
             return otherwise
         return self.number(at, NUMBER_MAX, what)
@@ -129,14 +130,14 @@ class Fcall:
 
 
 def whole(data: bytes) -> int | None:
-    """Return the whole part of a number in text, or None where there is none or it is too large."""
+    """Return the integer part of a number in text; None if it is not a number or too large."""
     if not data or len(data) > 32:
         return None
     digits = data[1:] if data[:1] == b"-" else data
     if digits.isdigit():
         number = int(data)
     else:
-        # int() and float() take more than numbers: blanks, underscores, words.
+        # int() and float() also accept blanks, underscores and words.
         if digits.strip(b"0123456789.eE+-") or not digits[:1].isdigit():
             return None
         try:

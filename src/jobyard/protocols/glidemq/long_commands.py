@@ -1,9 +1,9 @@
-"""Commands whose work, or whose answer, does not fit into one turn.
+"""Commands whose work or reply does not fit into one turn.
 
-The work is a task of the yard. The answer of many parts is made in pieces as it leaves: a portion,
-and the next once the peer has read that one. Meanwhile the connection runs nothing else, so its
-answers keep their order. Commands of a transaction must be done at once: what is too much for that
-is refused before anything has changed.
+The work is a task of the yard. A reply of many parts is written in portions: the next one once the
+peer has read the one before. Meanwhile the connection runs nothing else, so replies keep their
+order. Commands in a transaction must complete at once: what is too much for that is refused before
+anything has changed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from jobyard.engine.state.tasks import Starter, Task
+from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.call import Blocked, Call
 from jobyard.protocols.glidemq.errors import TOO_LONG, Wrong
@@ -21,18 +21,18 @@ from jobyard.protocols.glidemq.errors import TOO_LONG, Wrong
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
-    from jobyard.protocols.glidemq.keyspace.key import Keyed
+    from jobyard.protocols.glidemq.keyspace.key import RedisKey
     from jobyard.protocols.glidemq.session import GlidemqSession
 
-# Answers of so few parts are written at once.
-FEW: Final = 128
-# Bytes of a portion, more or less.
+# Replies with at most this number of parts are written at once.
+SHORT_ANSWER_ITEMS: Final = 128
+# Approximate size of a portion in bytes.
 PORTION_SIZE: Final = 256 << 10
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Pieces:
-    """An answer of many parts; a subclass writes one."""
+    """A reply of many parts; subclasses write one part."""
 
     def __init__(self, count: i64) -> None:
         self.count: i64 = count
@@ -59,7 +59,7 @@ class Pieces:
         return done
 
     def forget(self) -> Task | None:
-        """Return the work of freeing parts that will not be written, if that is much."""
+        """Return a task that frees parts that will not be written, if there are many."""
         return None
 
     def write_all(self, out: BytesWriter) -> None:
@@ -70,8 +70,8 @@ class Pieces:
 
 
 @final
-class Portion(Task):
-    """Writes the next portion of an answer."""
+class PieceTask(Task):
+    """Writes the next portion of a reply."""
 
     def __init__(self, session: GlidemqSession, pieces: Pieces) -> None:
         super().__init__()
@@ -81,10 +81,10 @@ class Portion(Task):
         self._start: i64 = len(session.out)
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Write some parts, until all are written or the portion is large enough."""
+        """Write parts until all are written or the portion is large enough."""
         done = self._pieces.write_some(self._session.out, most)
         if len(self._session.out) - self._start >= PORTION_SIZE:
-            # It has to leave first.
+            # The portion must be sent first.
             return min(done, most - 1)
         return done
 
@@ -93,8 +93,8 @@ Tell = Callable[[], Pieces | None]
 
 
 @final
-class Long(Blocked, Starter):
-    """A command whose work or answer goes on over turns."""
+class LongAnswer(Blocked, TaskOwner):
+    """A command whose work or reply continues over several turns."""
 
     def __init__(self, call: Call, task: Task | None, tell: Tell | None) -> None:
         self._session = call.session
@@ -105,17 +105,17 @@ class Long(Blocked, Starter):
         self._is_muted: bool = False
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
-        """Take note that its work, or a portion of its answer, is done."""
+        """Handle the end of its work, or of a portion of its reply."""
         session = self._session
         self._task = None
         self._refusal = refusal
-        session.await_synced(task.raised)
+        session.await_synced(task.sync_requested)
         if self.pieces is not None:
             self._portion_written()
-        session.peer.stirred()
+        session.peer.wake()
 
     def try_again(self, now_ms: i64) -> bool:
-        """Answer once the work is done; True when the whole answer is written."""
+        """Answer once the work is done; return whether the whole reply is written."""
         if self._task is not None:
             return False
         if self._refusal is not None:
@@ -131,8 +131,8 @@ class Long(Blocked, Starter):
         if pieces is None or pieces.at >= pieces.count > 0 or self._is_muted:
             self._session.is_stalled = False
             return True
-        portion = Portion(self._session, pieces)
-        # The one before has left; this one waits for its turn.
+        portion = PieceTask(self._session, pieces)
+        # The previous portion has been sent; this one waits for its turn.
         self._session.is_stalled = False
         if not self._session.door.yard.tasks.begin(portion, self, now_ms):
             self._task = portion
@@ -144,7 +144,7 @@ class Long(Blocked, Starter):
         pieces = self.pieces
         assert pieces is not None
         self._written()
-        # The next comes when this has left.
+        # The next portion follows once this one has been sent.
         self._session.is_stalled = pieces.at < pieces.count
 
     def _written(self) -> None:
@@ -152,18 +152,18 @@ class Long(Blocked, Starter):
             self._session.unwrite(0)
 
     def give_up(self) -> None:
-        """Wait on: its answer comes by itself."""
+        """Keep waiting: the reply comes when the work is done."""
 
     def may_give_up(self) -> bool:
-        """Tell that it does not wait for anything that may not come."""
+        """Return False: it does not wait for anything that may never come."""
         return False
 
     def mute(self) -> None:
-        """Answer nothing."""
+        """Suppress the reply."""
         self._is_muted = True
 
     def leave(self) -> None:
-        """Let the work go on for nobody, and what was not told be freed."""
+        """Detach from the task and free what was not sent."""
         tasks = self._session.door.yard.tasks
         if self._task is not None:
             tasks.leave(self._task)
@@ -175,7 +175,7 @@ class Long(Blocked, Starter):
 
 
 def begin(call: Call, task: Task, tell: Tell, units: i64 = 0) -> None:
-    """Do the work of a command, then let it answer; `units` is about what its changes take."""
+    """Do the work of a command, then answer; `units` is the approximate cost of its changes."""
     session = call.session
     left = session.units_left
     if left >= 0:
@@ -184,7 +184,7 @@ def begin(call: Call, task: Task, tell: Tell, units: i64 = 0) -> None:
         if pieces is not None:
             pour(call, pieces)
         return
-    long = Long(call, task, tell)
+    long = LongAnswer(call, task, tell)
     if not call.yard.tasks.begin(task, long, call.now_ms):
         session.block(long, NEVER_MS)
         return
@@ -193,8 +193,8 @@ def begin(call: Call, task: Task, tell: Tell, units: i64 = 0) -> None:
         pour(call, pieces)
 
 
-def when_up_to_date(call: Call, keys: list[Keyed], run: Callable[[], None]) -> None:
-    """Run what looks entries up, once they are in order."""
+def when_up_to_date(call: Call, keys: list[RedisKey], run: Callable[[], None]) -> None:
+    """Run a function that looks entries up, once they are sorted."""
     for key in keys:
         work = key.upkeep()
         if work is not None:
@@ -204,7 +204,7 @@ def when_up_to_date(call: Call, keys: list[Keyed], run: Callable[[], None]) -> N
 
 
 def _do_at_once(task: Task, units: i64, left: i64, now_ms: i64) -> i64:
-    """Do all of a task; refuse what is too much while nothing has changed."""
+    """Run a whole task; refuse one that is too long while nothing has changed."""
     if units > left:
         raise Wrong(TOO_LONG)
     most: i64 = left + 1
@@ -223,11 +223,11 @@ def pour(call: Call, pieces: Pieces) -> None:
     session = call.session
     if 0 <= session.units_left < pieces.count:
         raise Wrong(TOO_LONG)
-    if session.units_left >= 0 or pieces.count <= FEW:
+    if session.units_left >= 0 or pieces.count <= SHORT_ANSWER_ITEMS:
         session.units_left -= pieces.count if session.units_left >= 0 else 0
         pieces.write_all(call.out)
         return
-    long = Long(call, None, None)
+    long = LongAnswer(call, None, None)
     long.pieces = pieces
     if not long.try_again(call.now_ms):
         session.block(long, NEVER_MS)

@@ -1,9 +1,9 @@
-"""Does for queues with consumer groups what their workers do, where there are none to do it.
+"""Maintenance of queues with consumer groups, for readers that do none themselves.
 
-Workers of the library promote jobs every few seconds; who reads a stream in any other way knows
-nothing of it. So a job that has been due for longer than that is moved for them. Workers also give
-back the jobs of those that are not heard of; what a worker held whose connection is gone is given
-back here, so that it reaches others who do no such thing, and the other doors.
+Workers of the glide-mq library promote jobs every few seconds; other readers of a stream do not. So
+a job that has been due for longer than that is promoted here. Workers also reclaim the jobs of
+workers that stopped sending heartbeats; here, jobs of a worker whose connection is gone are
+reclaimed, so that they reach readers that do no such thing, and the other doors.
 """
 
 from typing import Final, final
@@ -17,90 +17,90 @@ from jobyard.engine.state.yard import Yard
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 
-# How long a job waits for a worker to promote it: the time between two looks of theirs.
-PATIENCE_MS: Final = 5000
-# How often a job may lose its worker, as with workers.
+# How long a job waits for a worker to promote it: the interval at which workers check.
+WAIT_MS: Final = 5000
+# How often a job may lose its worker; workers use the same limit.
 STALLS_MAX: Final = 1
 ROUND_MS: Final = 1000
 MOVED_MAX: Final = 1000
-# Consumers of a group that are remembered, and groups of queues that may be none.
+# Consumers remembered per group, and groups that may belong to queues that do not exist.
 READERS_MAX: Final = 10_000
 GROUPS_FEW: Final = 1024
-# Queues that are looked at together.
-AT_ONCE: Final = 512
+# Queues checked together.
+PROMOTED_AT_ONCE: Final = 512
 
 
 @trait
 class Register:
-    """Knows which sessions there are."""
+    """Reports which sessions are open."""
 
     def is_open(self, session_id: int) -> bool:
-        """Tell whether a session is still there."""
+        """Return whether a session is still open."""
         raise NotImplementedError
 
 
 @final
 class Promoter(Alarm):
-    """Looks at the queues that have groups, once a second."""
+    """Checks the queues that have groups, once a second."""
 
     def __init__(self, yard: Yard, sessions: Register) -> None:
         super().__init__(yard.new_number(), NEVER_MS, 0)
         self._yard = yard
         self._sessions = sessions
-        # By the queue whose consumer group somebody made or read from: those who read, and by
-        # which session each did so last.
+        # By each queue whose consumer group a client created or read from: its consumers, and the
+        # session through which each read last.
         self.groups: dict[str, dict[str, int]] = {}
-        # Queues that are still to be looked at in this round.
+        # Queues still to be checked in this round.
         self._round: list[str] = []
-        # Queues that somebody subscribed to.
-        self._audiences: set[str] = set()
+        # Queues that have subscriptions.
+        self._subscribed: set[str] = set()
         for queue in yard.queues.values():
-            if queue.audience is not None:
+            if queue.subscriptions is not None:
                 self.look_after(queue.name)
 
     def add(self, name: str) -> None:
-        """Look after a queue with workers from now on."""
+        """Start maintaining a queue with workers."""
         self._begin()
         self.groups.setdefault(name, {})
 
     def look_after(self, name: str) -> None:
-        """Look after a queue that somebody subscribed to, for as long as anybody does."""
+        """Start maintaining a queue with subscriptions, for as long as it has any."""
         self._begin()
-        self._audiences.add(name)
+        self._subscribed.add(name)
 
     def _begin(self) -> None:
-        if not self.groups and not self._audiences:
+        if not self.groups and not self._subscribed:
             self._yard.arm(self, self._yard.now_ms + ROUND_MS)
 
     def note_reader(self, name: str, consumer: str, session_id: int) -> None:
-        """Take note that a consumer reads from the group of a queue."""
+        """Record that a consumer reads from the group of a queue."""
         readers = self.groups.get(name)
         if readers is None:
             self.add(name)
             readers = self.groups[name]
         elif len(readers) >= READERS_MAX and consumer not in readers:
-            # Who still reads is noted again with the next reading.
+            # Consumers that still read are added again with their next read.
             readers.clear()
         readers[consumer] = session_id
 
     def remove(self, name: str) -> bool:
-        """Look after a queue no more; tell whether that was done before."""
+        """Stop maintaining a queue; return whether it was maintained."""
         return self.groups.pop(name, None) is not None
 
     def ring(self, now_ms: i64) -> None:
-        """Move what has waited for too long, and give back what nobody works on.
+        """Promote jobs that waited too long, and reclaim jobs without a worker.
 
-        Some of the queues at a time: there may be very many.
+        Checks a part of the queues at a time: there may be very many.
         """
         if not self._round:
             if len(self.groups) > GROUPS_FEW:
                 self._forget_unused()
             self._round = list(self.groups)
             self._look_at_audiences(now_ms)
-        some = self._round[-AT_ONCE:]
-        del self._round[-AT_ONCE:]
+        some = self._round[-PROMOTED_AT_ONCE:]
+        del self._round[-PROMOTED_AT_ONCE:]
         tables = self._yard.glide
-        holds_any = tables is not None and len(tables.book.leases.items) > 0
+        holds_any = tables is not None and len(tables.lease_set.leases.items) > 0
         for name in some:
             readers = self.groups.get(name)
             if readers is None:
@@ -114,33 +114,33 @@ class Promoter(Alarm):
                 reclaim_lost(self._yard, queue, readers, STALLS_MAX, now_ms)
         if self._round:
             self._yard.arm(self, now_ms + 1)
-        elif self.groups or self._audiences:
+        elif self.groups or self._subscribed:
             self._yard.arm(self, now_ms + ROUND_MS)
 
     def _look_at_audiences(self, now_ms: i64) -> None:
-        for name in list(self._audiences):
+        for name in list(self._subscribed):
             queue = self._yard.queues.get(name)
-            audience = None if queue is None else queue.audience
-            if queue is None or audience is None:
-                self._audiences.discard(name)
+            subscriptions = None if queue is None else queue.subscriptions
+            if queue is None or subscriptions is None:
+                self._subscribed.discard(name)
                 continue
             if name not in self.groups:
                 self._unstage(queue, now_ms)
             if 0 <= now_ms - queue.pause_until_ms <= 2 * ROUND_MS:
-                # The end of a pause is told to those who take jobs alone.
-                audience.wake()
+                # Only clients that take jobs are notified when a pause ends.
+                subscriptions.wake()
 
     def _forget_unused(self) -> None:
-        """Forget groups of queues that are not there and that nobody reads: any name may be one."""
+        """Forget groups without queue and readers: clients may create them under any name."""
         for name, readers in list(self.groups.items()):
             if name not in self._yard.queues and not readers:
                 del self.groups[name]
 
     def _unstage(self, queue: Queue, now_ms: i64) -> None:
         rules = queue.rules
-        shelves = None if rules is None else rules.shelves
-        if shelves is not None and shelves.staged_count > 0:
-            unstage(self._yard, queue, now_ms - PATIENCE_MS, now_ms, MOVED_MAX)
+        ready_lists = None if rules is None else rules.ready_lists
+        if ready_lists is not None and ready_lists.staged_count > 0:
+            unstage(self._yard, queue, now_ms - WAIT_MS, now_ms, MOVED_MAX)
 
     def _forget_gone(self, readers: dict[str, int]) -> None:
         for consumer, session_id in list(readers.items()):

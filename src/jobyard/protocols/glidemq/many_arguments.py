@@ -1,7 +1,7 @@
-"""Commands with very many arguments: gone through in slices, as all long work is.
+"""Commands with very many arguments, handled in slices like all long work.
 
-What is wrong with an argument is found before anything changes, in a first pass over all of them.
-Commands that must be all or nothing for others take no more arguments than one turn has room for.
+Bad arguments are found before anything changes, in a first pass over all of them. Commands that
+must be atomic take no more arguments than one turn has room for.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
     from jobyard.protocols.glidemq.call import Call
 
-# So few are gone through at once, whatever else a turn has done.
+# At most this number is handled at once, whatever else the turn has done.
 FEW_ARGUMENTS: Final = 128
-# What it takes to look a key up.
+# Cost of looking a key up.
 LOOK_UNITS: Final = 4
-# Arguments of a command that cannot be cut.
-WHOLE_MAX: Final = 5000
-# Streams that one command reads, each with its key and an id, and some words.
-STREAMS_MAX: Final = 500
-STREAM_ARGUMENTS_MAX: Final = 2 * STREAMS_MAX + 12
-# Entries that one XCLAIM names, among other words.
+# Arguments of a command that must be atomic.
+ARGUMENTS_WHOLE_MAX: Final = 5000
+# Streams that one command reads: each has a key and an id, plus some keywords.
+STREAMS_READ_MAX: Final = 500
+STREAM_ARGUMENTS_MAX: Final = 2 * STREAMS_READ_MAX + 12
+# Entries that one XCLAIM names, plus some keywords.
 CLAIMS_MAX: Final = 1000
 CLAIM_ARGUMENTS_MAX: Final = CLAIMS_MAX + 16
 
-# Does what is to be done to those from one up to before another; returns how many count.
+# Handles the arguments from one index up to, not including, another; returns how many count.
 Act = Callable[[int, int], int]
-# Answers, given how many counted.
+# Answers, given the count.
 TellCount = Callable[[int], Pieces | None]
 
 
 @final
-class Each(Task):
-    """Does something to each of many arguments, in their order."""
+class EachArgument(Task):
+    """Does something to each of many arguments, in order."""
 
     def __init__(self, call: Call, count: i64, act: Act, units: i64, *, is_reading: bool) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ class Each(Task):
         self._units: i64 = units
         self._at: i64 = 0
         self.count: i64 = 0
-        # What comes behind it takes a turn of its own.
+        # What follows gets a turn of its own.
         self.ends_turn: bool = False
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Do some."""
-        # What is done in a later turn is done then.
+        """Handle some arguments."""
+        # A later slice runs at its own time.
         self._call.now_ms = now_ms
         some = min(most // self._units + 1, self._size - self._at)
         if some > 0:
@@ -82,50 +82,51 @@ def for_each(
         if pieces is not None:
             pieces.write_all(call.out)
         return
-    each = Each(call, count, act, units, is_reading=is_reading)
+    each = EachArgument(call, count, act, units, is_reading=is_reading)
     begin(call, each, lambda: tell(int(each.count)), count * units)
 
 
 def read_each(call: Call, count: i64, act: Act, tell: TellCount, units: i64) -> None:
-    """Read each of `count` arguments, then do with all of them in a turn what cannot be cut."""
+    """Read each of `count` arguments, then do in one turn what must be atomic."""
     if count <= FEW_ARGUMENTS:
         tell(act(0, int(count)))
         return
-    each = Each(call, count, act, units, is_reading=True)
+    each = EachArgument(call, count, act, units, is_reading=True)
     each.ends_turn = True
     begin(call, each, lambda: tell(int(each.count)), count * units)
 
 
 def tell_count(call: Call, count: int) -> None:
-    """Answer with how many there were."""
+    """Answer with the count."""
     write_integer(call.out, count)
 
 
 def check_whole(call: Call) -> None:
-    """Refuse more arguments than can be all or nothing."""
-    if call.count() > WHOLE_MAX:
+    """Refuse more arguments than an atomic command can take."""
+    if call.count() > ARGUMENTS_WHOLE_MAX:
         name = call.command.text(0).upper()
         raise Wrong(
-            f"ERR {name} takes at most {WHOLE_MAX} arguments here, because it is done as a whole: "
-            "send several"
+            f"ERR {name} takes at most {ARGUMENTS_WHOLE_MAX} arguments here, "
+            "because it runs as a whole: "
+            "send several commands"
         )
 
 
 def check_streams(call: Call) -> None:
     """Refuse to read more streams at once than a turn has room for."""
     if call.count() > STREAM_ARGUMENTS_MAX:
-        raise Wrong(f"ERR at most {STREAMS_MAX} streams are read at once here")
+        raise Wrong(f"ERR at most {STREAMS_READ_MAX} streams can be read at once")
 
 
 def check_claims(call: Call) -> None:
-    """Refuse to hand over more entries at once than are read at once."""
+    """Refuse to claim more entries at once than can be read at once."""
     if call.count() > CLAIM_ARGUMENTS_MAX:
-        raise Wrong(f"ERR at most {CLAIMS_MAX} entries are claimed at once here")
+        raise Wrong(f"ERR at most {CLAIMS_MAX} entries can be claimed at once")
 
 
 @final
-class Values(Pieces):
-    """Values, some of which are not there."""
+class ValueArray(Pieces):
+    """Values, some of which may be missing."""
 
     def __init__(self, values: list[bytes | None], proto: i64) -> None:
         super().__init__(len(values))
@@ -133,11 +134,11 @@ class Values(Pieces):
         self._proto: i64 = proto
 
     def write_head(self, out: BytesWriter) -> None:
-        """Write how many there are."""
+        """Write the header with the number of values."""
         write_array(out, self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one, and let it go."""
+        """Write one value and drop it."""
         value = self._values[at]
         if value is None:
             write_nil(out, self._proto)

@@ -1,8 +1,9 @@
-"""Requests that come over and over: a job added, jobs taken, one finished and the next begun.
+"""Requests that a connection repeats: add a job, take jobs, finish one and fetch the next.
 
-A routine is made of a request that was run, and holds what was found out about it: which queue, on
-which terms. The next request of its mould is run without being read. What is not as it was is left
-to be run the long way: then nothing has changed yet. The answers are those of the long way.
+A prepared call is made from a request that was run and holds what was found out about it: its queue
+and its options. The next request that fits its template is run without being parsed. Where
+something has changed meanwhile, the call returns before it changes anything, and the request is run
+the usual way. Both ways give the same replies.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from jobyard.errors import Refused
 from jobyard.model.family import GLIDE
 from jobyard.protocols.glidemq.call import LEASE_NS
 from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
-from jobyard.protocols.glidemq.functions.add import read_adding
+from jobyard.protocols.glidemq.functions.add import read_spec
 from jobyard.protocols.glidemq.functions.work import read_keep, write_next
-from jobyard.protocols.glidemq.groups.args import Reading
+from jobyard.protocols.glidemq.groups.args import GroupReadArgs
 from jobyard.protocols.glidemq.groups.reads import write_found
 from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.views.stream import GROUP
-from jobyard.wire.resp.template import Mould, is_array
+from jobyard.wire.resp.template import RequestTemplate, is_array
 from jobyard.wire.resp.write import write_decimal
 
 if TYPE_CHECKING:
-    from jobyard.engine.jobs.put import Wish
+    from jobyard.engine.jobs.put import NewJob
     from jobyard.model.job import Job
     from jobyard.model.queue import Queue
     from jobyard.protocols.glidemq.call import Call
-    from jobyard.protocols.glidemq.keyspace.key_parts import Place
+    from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace
     from jobyard.protocols.glidemq.session import GlidemqSession
     from jobyard.wire.resp.read import Command
 
@@ -41,7 +42,7 @@ _ADD: Final = b"glidemq_addJob"
 _FINISH: Final = b"glidemq_completeAndFetchNext"
 _ADD_KEYS: Final = 4
 _FINISH_KEYS: Final = 5
-# Where keys and arguments of functions stand that differ from job to job.
+# Positions of the keys and arguments that differ from job to job.
 _ADD_FREE: Final = (8, 10)
 _FINISH_FREE: Final = (6, 8, 9, 10, 11)
 _PROCESSED_ON: Final = 23
@@ -49,48 +50,50 @@ _ENTRY_SIZE_MAX: Final = 24
 _SEQ_DIGITS_MAX: Final = 18
 
 
-class Routine:
-    """A request that comes over and over."""
+class PreparedCall:
+    """A request that a connection repeats."""
 
-    def __init__(self, mould: Mould, command: bytes) -> None:
-        self.mould = mould
+    def __init__(self, template: RequestTemplate, command: bytes) -> None:
+        self.template = template
         self.command = command
 
     def run(self, session: GlidemqSession, now_ms: i64) -> bool:
-        """Run the request that fitted last; False, with nothing changed, if it must be read."""
+        """Run the request that fitted last; False, with nothing changed, if it must be parsed."""
         raise NotImplementedError
 
 
 @final
-class AddRoutine(Routine):
-    """`addJob` of jobs that differ in their data alone."""
+class PreparedAdd(PreparedCall):
+    """`addJob` of jobs that differ only in their data."""
 
-    def __init__(self, mould: Mould, place: Place, wish: Wish, *, is_quiet: bool) -> None:
-        super().__init__(mould, b"FCALL")
+    def __init__(
+        self, template: RequestTemplate, place: KeyPlace, new_job: NewJob, *, is_quiet: bool
+    ) -> None:
+        super().__init__(template, b"FCALL")
         self._name = place.queue_name
         self._job_head = place.job_head()
-        self._wish = wish
+        self._new_job = new_job
         self._is_quiet = is_quiet
 
     def run(self, session: GlidemqSession, now_ms: i64) -> bool:
         """Add a job."""
-        given = self.mould.given
-        wish = self._wish
+        given = self.template.given
+        new_job = self._new_job
         ts = number_of(given[1], 0, len(given[1]))
-        if ts < 0 or ts + wish.delay_ms > TIME_MAX or wish.policy.number == 0:
+        if ts < 0 or ts + new_job.delay_ms > TIME_MAX or new_job.policy.number == 0:
             return False
         door = session.door
         queue = door.yard.queues.get(self._name)
-        if queue is None or door.is_draining or self._job_head in door.yard.side.numbered:
+        if queue is None or door.is_draining or self._job_head in door.yard.stored_values.numbered:
             return False
-        wish.body = given[0]
-        wish.codec = glide_add.codec_of(wish.body)
-        wish.own_ms = ts
+        new_job.body = given[0]
+        new_job.codec = glide_add.codec_of(new_job.body)
+        new_job.own_ms = ts
         events = door.events
         events.ring_of(self._name)
         events.is_quiet = self._is_quiet
         try:
-            job = glide_add.add_alike(door.yard, queue, wish, now_ms)
+            job = glide_add.add_alike(door.yard, queue, new_job, now_ms)
         except Refused:
             return False
         finally:
@@ -100,11 +103,11 @@ class AddRoutine(Routine):
 
 
 @final
-class ReadRoutine(Routine):
-    """`XREADGROUP` of what is new in one stream."""
+class PreparedRead(PreparedCall):
+    """`XREADGROUP` of new entries of one stream."""
 
-    def __init__(self, mould: Mould, reading: Reading) -> None:
-        super().__init__(mould, b"XREADGROUP")
+    def __init__(self, template: RequestTemplate, reading: GroupReadArgs) -> None:
+        super().__init__(template, b"XREADGROUP")
         self._reading = reading
 
     def run(self, session: GlidemqSession, now_ms: i64) -> bool:
@@ -127,21 +130,21 @@ class ReadRoutine(Routine):
 
 
 @final
-class FinishRoutine(Routine):
-    """`completeAndFetchNext` of jobs of one stream that are nobody's children."""
+class PreparedFinish(PreparedCall):
+    """`completeAndFetchNext` of jobs of one stream that have no parent."""
 
-    def __init__(self, mould: Mould, call: Fcall) -> None:
-        super().__init__(mould, b"FCALL")
-        place = call.place(0, key_parts.STREAM)
+    def __init__(self, template: RequestTemplate, call: Fcall) -> None:
+        super().__init__(template, b"FCALL")
+        place = call.place(0, key_parts.KeyPart.STREAM)
         self._name = place.queue_name
-        self._job_head = place.base + key_parts.TEXTS[key_parts.JOB]
+        self._job_head = place.base + key_parts.TEXTS[key_parts.KeyPart.JOB]
         self._keep = read_keep(call, 6)
         self._consumer = call.text(5)
         self._is_quiet = call.is_set(17)
 
     def run(self, session: GlidemqSession, now_ms: i64) -> bool:
-        """Finish a job, and begin the next."""
-        given = self.mould.given
+        """Finish a job and start the next."""
+        given = self.template.given
         job_id = given[1]
         door = session.door
         yard = door.yard
@@ -159,7 +162,7 @@ class FinishRoutine(Routine):
             glide_finish.complete_held(yard, job, given[3], self._keep, now_ms)
         finally:
             door.events.is_quiet = False
-        # It may have gone with its last job.
+        # The queue may have been removed with its last job.
         queue = yard.queues.get(self._name)
         lease = None
         if queue is not None:
@@ -171,17 +174,17 @@ class FinishRoutine(Routine):
 
 
 def _find(yard: Yard, queue: Queue, job_id: bytes) -> Job | None:
-    """Return a job by an id that is a number."""
+    """Return a job by a numeric id."""
     size: i64 = len(job_id)
     if size == 0 or size > _SEQ_DIGITS_MAX or job_id[0] == 48:
         return None
     seq = number_of(job_id, 0, size)
-    if seq < 0 or queue.roster is None:
+    if seq < 0 or queue.jobs_by_seq is None:
         return None
-    job = queue.roster.find(seq)
+    job = queue.jobs_by_seq.find(seq)
     if (
         job is None
-        or job.extra is not None
+        or job.details is not None
         or (queue.chosen is not None and queue.chosen.count > 0)
     ):
         return glide_add.find(yard, queue, str(int(seq)))
@@ -189,7 +192,7 @@ def _find(yard: Yard, queue: Queue, job_id: bytes) -> Job | None:
 
 
 def number_of(data: bytes, start: i64, end: i64) -> i64:
-    """Return the number that digits make up, of which there are not too many; -1 if they do not."""
+    """Parse 1 to 18 ASCII digits; -1 if the input is anything else."""
     if start == end or end - start > _SEQ_DIGITS_MAX:
         return -1
     value: i64 = 0
@@ -202,7 +205,7 @@ def number_of(data: bytes, start: i64, end: i64) -> i64:
 
 
 def entry_of(text: bytes) -> i64:
-    """Return the place in line that an entry is called by; -1 for anything else."""
+    """Return the stamp that a stream entry id stands for; -1 for anything else."""
     size: i64 = len(text)
     dash: i64 = text.find(b"-")
     if dash < 0 or size > _ENTRY_SIZE_MAX:
@@ -214,59 +217,59 @@ def entry_of(text: bytes) -> i64:
     return high << STAMP_SHIFT | low
 
 
-# -- how they are made -------------------------------------------------------------------------
+# -- making them ------------------------------------------------------------------------------
 
 
 def may_recur(command: Command) -> bool:
-    """Tell whether a request is of a kind of which routines are made."""
+    """Return whether prepared calls are made of this kind of request."""
     if command.is_word(0, b"XREADGROUP"):
         return True
     return command.arg(1) in (_ADD, _FINISH)
 
 
-def routine_of(call: Call) -> Routine | None:
-    """Return the routine of requests like one that was run; None where they are all different."""
+def prepare_call(call: Call) -> PreparedCall | None:
+    """Return a prepared call for requests like this one; None where they differ too much."""
     command = call.command
     if not is_array(command):
         return None
     if command.is_word(0, b"XREADGROUP"):
-        return _read_routine(call)
+        return _prepare_read(call)
     function = command.arg(1)
     if function == _ADD:
-        return _add_routine(call)
+        return _prepare_add(call)
     if function == _FINISH:
-        return _finish_routine(call)
+        return _prepare_finish(call)
     return None
 
 
-def _add_routine(call: Call) -> Routine | None:
+def _prepare_add(call: Call) -> PreparedCall | None:
     if call.integer(2) != _ADD_KEYS:
         return None
     fcall = Fcall(call, _ADD_KEYS)
-    adding = read_adding(fcall, 0)
-    if adding.custom_id or adding.lane or adding.parent_id or fcall.arg(19):
+    spec = read_spec(fcall, 0)
+    if spec.custom_id or spec.ordering or spec.parent_id or fcall.arg(19):
         return None
-    wish = glide_add.wish_for(call.yard, adding)
-    if wish.extra is not None or wish.policy.number == 0:
+    new_job = glide_add.new_job_for(call.yard, spec)
+    if new_job.details is not None or new_job.policy.number == 0:
         return None
-    mould = Mould(call.command, list(_ADD_FREE))
-    place = fcall.place(0, key_parts.ID)
-    return AddRoutine(mould, place, wish, is_quiet=fcall.is_set(20))
+    template = RequestTemplate(call.command, list(_ADD_FREE))
+    place = fcall.place(0, key_parts.KeyPart.ID)
+    return PreparedAdd(template, place, new_job, is_quiet=fcall.is_set(20))
 
 
-def _read_routine(call: Call) -> Routine | None:
-    reading = Reading(call)
+def _prepare_read(call: Call) -> PreparedCall | None:
+    reading = GroupReadArgs(call)
     if reading.group != GROUP or len(reading.keys) != 1 or not reading.only_new():
         return None
-    return ReadRoutine(Mould(call.command, []), reading)
+    return PreparedRead(RequestTemplate(call.command, []), reading)
 
 
-def _finish_routine(call: Call) -> Routine | None:
+def _prepare_finish(call: Call) -> PreparedCall | None:
     fcall = Fcall(call, _FINISH_KEYS)
-    # Whose parent is to be told is run the long way, and so is who takes no jobs.
+    # Jobs with a parent, and groups other than the workers, are handled the usual way.
     if call.integer(2) != _FINISH_KEYS or fcall.arg(9) or fcall.arg(4) != GROUP:
         return None
     free = list(_FINISH_FREE)
     if call.count() > _PROCESSED_ON:
         free.append(_PROCESSED_ON)
-    return FinishRoutine(Mould(call.command, free), fcall)
+    return PreparedFinish(RequestTemplate(call.command, free), fcall)

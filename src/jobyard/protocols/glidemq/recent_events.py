@@ -1,8 +1,8 @@
-"""The newest events after a restart: told once more from the end of the journal's history.
+"""The newest events after a restart, rebuilt from the end of the journal's history.
 
-Only jobs of this door that are still there are told of: what became of others nobody can say in
-the words of its clients. What only a client or a function told (progress, pauses, counts) is not
-among them. An event has the millisecond it had, so ids go on rising from those before.
+Only for jobs of this door that still exist: the history lacks the fields that clients expect of
+others. Events that came only from clients or functions (progress, pauses, counts) are not included.
+An event keeps its millisecond, so ids continue to rise.
 """
 
 from typing import Final
@@ -12,23 +12,23 @@ from mypy_extensions import i64
 from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.state.history import recent_history
 from jobyard.engine.state.yard import Yard
-from jobyard.model.details import TTL_OVER
+from jobyard.model.details import FailureReason
 from jobyard.model.family import GLIDE
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.topic.history_row import HistoryRow
-from jobyard.protocols.glidemq.events import Events
+from jobyard.protocols.glidemq.events import QueueEvents
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.keyspace.views.job import number
 
-# What is looked at: some tens of milliseconds before the door opens.
+# How much is read: it takes some tens of milliseconds before the door opens.
 RECALLED_BYTES: Final = 4 << 20
 RECALLED_ROWS: Final = 20_000
 
 _PLAIN: Final = {"promoted": b"promoted", "stalled": b"stalled", "unblocked": b"active"}
 
 
-def recall(events: Events, yard: Yard) -> None:
-    """Fill the rings of queues with what happened before the restart."""
+def recall(events: QueueEvents, yard: Yard) -> None:
+    """Fill the event rings with what happened before the restart."""
     for row in recent_history(yard, RECALLED_BYTES, RECALLED_ROWS):
         job = yard.jobs.get(row.job_id)
         if job is None or job.family != GLIDE or job.queue.name != row.queue:
@@ -41,7 +41,7 @@ def recall(events: Events, yard: Yard) -> None:
 
 
 def _told(yard: Yard, row: HistoryRow, job: Job) -> list[bytes]:
-    """Return what a row is called here, followed by what more there is to it; nothing for some."""
+    """Return the event name of a row, followed by its further fields; empty for some rows."""
     event = row.event
     if event in _PLAIN:
         return [_PLAIN[event]]
@@ -58,7 +58,7 @@ def _told(yard: Yard, row: HistoryRow, job: Job) -> list[bytes]:
 def _failed(row: HistoryRow, job: Job) -> list[bytes]:
     error = bytes_of(row.error)
     if row.state == "dead":
-        if job.state == DEAD and job.outcome().reason == TTL_OVER:
+        if job.state == DEAD and job.outcome().reason == FailureReason.TTL_OVER:
             return [b"expired"]
         return [b"failed", b"failedReason", error]
     delay_ms: i64 = max(row.due_ms - row.ts_ms, 0) if row.due_ms > 0 else 0

@@ -1,4 +1,4 @@
-"""What a connection waits for: more of a command, the end of its patience, the next turn."""
+"""What a connection waits for besides jobs: a delayed refusal, and the next turn."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
 
 @final
 class HeldBack(Blocked):
-    """A refusal that is told later."""
+    """A refusal that is sent with a delay."""
 
     def __init__(self, session: GlidemqSession, text: str) -> None:
         self._session = session
         self._text = text
 
     def try_again(self, now_ms: i64) -> bool:  # noqa: ARG002  only time helps
-        """Wait on."""
+        """Keep waiting."""
         return False
 
     def give_up(self) -> None:
-        """Tell it."""
+        """Send the refusal."""
         self._session.say_error(self._text)
 
     def leave(self) -> None:
-        """Nothing was held for it."""
+        """Do nothing: nothing is reserved for it."""
 
 
 @final
 class TurnWait(Blocked):
-    """Lets other connections go first: the commands of this one took enough of the turn."""
+    """Lets other connections run first: this one used its share of the turn."""
 
     def __init__(self, session: GlidemqSession) -> None:
         self._turn = NextTurn(session.door.yard.tasks, session.peer)
 
     def try_again(self, now_ms: i64) -> bool:  # noqa: ARG002  the session's
-        """Tell whether the next turn has come. There is nothing to answer."""
+        """Return whether the next turn has come. There is nothing to answer."""
         return self._turn.has_come
 
     def give_up(self) -> None:
-        """Wait on: it comes by itself."""
+        """Keep waiting: the next turn always comes."""
 
     def may_give_up(self) -> bool:
-        """Tell that it does not wait for anything that may not come."""
+        """Return False: the next turn always comes."""
         return False
 
     def leave(self) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._turn.leave()

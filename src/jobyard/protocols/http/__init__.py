@@ -1,1 +1,1 @@
-"""HTTP/1.1 under the protocols that speak it: requests in, whole answers and streams out."""
+"""HTTP/1.1 for the protocols that use it: requests in, whole answers and streams out."""

@@ -1,7 +1,7 @@
-"""One request on its way through a session, and the ways to answer it.
+"""One request of a session, and the ways to answer it.
 
-Whoever serves a call answers it at once, or later, or turns it into a stream, or takes the
-connection over. Knows nothing of what is asked for.
+A route answers a call at once or later, turns it into a stream, or takes over the connection. This
+module does not know what the request means.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from jobyard.protocols.http.session import HttpSession
     from jobyard.wire.http.request import HttpRequest
 
-JSON: Final = "application/json"
+JSON_TYPE: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 EVENT_STREAM: Final = "text/event-stream"
 
 
 class HttpRefused(Refused):
-    """A call that cannot be served, with the status to say so."""
+    """A call that is refused, with its status and error code."""
 
     def __init__(
         self,
@@ -37,18 +37,18 @@ class HttpRefused(Refused):
         self.status = status
         self.code = code
         self.detail = detail
-        # Further lines of the head, each with its end.
+        # Further header lines, each with its CRLF.
         self.headers = headers
 
 
 def corrupt(damage: TextDamaged) -> HttpRefused:
-    """Return the refusal of a read that met damaged text."""
+    """Return the refusal of a read of damaged text."""
     detail: dict[str, object] = {"first_seq": damage.first_seq, "last_seq": damage.last_seq}
     return HttpRefused(500, "corrupt", str(damage), detail)
 
 
-def refuse_encoded(call: Call) -> None:
-    """Refuse a body that is compressed; all are read as they come."""
+def refuse_encoded(call: HttpCall) -> None:
+    """Refuse a compressed body: decompression is not supported."""
     encoding = call.header("content-encoding")
     if encoding and encoding.lower() != "identity":
         raise HttpRefused(415, "unsupported_media_type", "the body must not be compressed")
@@ -56,121 +56,121 @@ def refuse_encoded(call: Call) -> None:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 @trait
-class Pending:
-    """What a call waits for: told when the waiting must end."""
+class PendingCall:
+    """A call that waits; notified when it must stop waiting or can continue."""
 
-    def hurry(self, now_ms: i64) -> None:
-        """Answer now, or end the stream: nothing more is to be waited for."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Answer now, or end the stream."""
 
     def gone(self, now_ms: i64) -> None:
-        """Let go of everything: nobody is there to be answered."""
+        """Free everything: the connection is gone."""
 
     def drained(self, now_ms: i64) -> None:
-        """Go on: what was sent so far has left, or something has come that can be sent."""
+        """Continue: sent data has left, or there is something new to send."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class OpenPending(Pending):
-    """A wait that need not be compiled: an interpreted class cannot have a compiled trait."""
+class OpenPendingCall(PendingCall):
+    """Base for interpreted classes, which cannot implement a compiled trait."""
 
 
 @trait
-class Regret:
-    """What is to be undone where an answer was written and never left."""
+class UndoIfUnsent:
+    """Undoes what an answer reports if the answer is never sent."""
 
     def lost(self, now_ms: i64) -> None:
-        """Undo it: nobody was told."""
+        """Undo it: the client did not get the answer."""
 
 
 @trait
 class Slot:
-    """Something of which there are only so many, held for as long as a call is not answered."""
+    """A limited resource that a call holds until it is answered."""
 
     def free(self) -> None:
-        """Make room for another."""
+        """Give the slot back."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class TakenOver:
+class UpgradedConnection:
     """A connection that no longer speaks HTTP."""
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        """Take what has come."""
+        """Handle input."""
 
-    def hurry(self, now_ms: i64) -> None:
-        """Say goodbye."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """End the connection in good order."""
 
     def gone(self, now_ms: i64) -> None:
-        """Let go of everything."""
+        """Free everything: the connection is gone."""
 
     def drained(self, now_ms: i64) -> None:
-        """Go on: what was sent so far has left, or something has come that can be sent."""
+        """Continue: sent data has left, or there is something new to send."""
 
     def unread_size(self) -> i64:
-        """Return how much was sent ahead of what can be done."""
+        """Return the size of complete input that waits to be handled."""
         return 0
 
     def held_size(self) -> i64:
-        """Return how much is kept of what was sent."""
+        """Return the size of stored input, complete or not."""
         return 0
 
     def refuse_input(self, now_ms: i64) -> None:
-        """Give up what is kept, and say goodbye: all connections together keep too much."""
+        """Drop stored input and close: all connections together hold too much."""
 
 
 @final
-class Call:
+class HttpCall:
     """One request and the answer to it."""
 
     def __init__(self, session: HttpSession, request: HttpRequest, area: Area, now_ms: i64) -> None:
         self.session = session
         self.request = request
-        # Who answers for the path, known or not.
+        # The area of the path, even if no route matches.
         self.area = area
         self.now_ms: i64 = now_ms
-        # Of the path; None where it cannot be decoded.
+        # Of the path; None if it cannot be decoded.
         self.segments: list[str] | None = None
         self.params: list[str] = []
         self.route: Route | None = None
-        # Who asks, in the words of the API that let them in.
+        # The authenticated caller; its type belongs to the area.
         self.identity: object = None
-        self.pending: Pending | None = None
-        # Freed when the call has ended, however it does.
+        self.pending: PendingCall | None = None
+        # Freed when the call ends for any reason.
         self.slot: Slot | None = None
         self.is_answered: bool = False
         self.is_streaming: bool = False
-        # Of an answer that is still to be compressed.
+        # Of an answer that is being compressed.
         self.unpacked_size: i64 = 0
-        # There may be something to send whenever the connection is called back.
+        # Call `drained` when the session resumes: there may be more to send.
         self.has_more: bool = False
         self._started_us: i64 = session.door.stopwatch.read_us()
 
     def begin(self, now_ms: i64) -> None:
-        """Begin to be served; what came before was the body on its way."""
+        """Start the time of the call again: until now its body was being received."""
         self.now_ms = now_ms
         self._started_us = self.session.door.stopwatch.read_us()
 
     def elapsed_us(self) -> i64:
-        """Return for how long the call has been served."""
+        """Return how long the call has been served."""
         return self.session.door.stopwatch.read_us() - self._started_us
 
     def header(self, name: str) -> str:
-        """Return a header, or nothing if it was not sent."""
+        """Return a header; empty if it was not sent."""
         return self.request.headers.get(name, "")
 
     def answering_area(self) -> Area:
-        """Return who says no, if that is to be said."""
+        """Return the area that formats a refusal of this call."""
         route = self.route
         return self.area if route is None else route.area
 
     def is_head(self) -> bool:
-        """Tell whether only the head of the answer is asked for."""
+        """Return whether this is a HEAD request."""
         return self.request.method == "HEAD"
 
     def await_batch(self, number: i64, *, is_synced: bool = False) -> None:
-        """Say that batch `number` is enough for what is written next; `is_synced`: on the disk.
+        """Let what is written next wait only for batch `number`; `is_synced`: on the disk.
 
-        What is written without such a word, and every refusal, waits for all that was appended.
+        Answers without this call, and all refusals, wait for everything that was appended.
         """
         session = self.session
         session.enough = max(session.enough, number)
@@ -180,7 +180,7 @@ class Call:
     # -- answers -------------------------------------------------------------------------------
 
     def answer(
-        self, status: i64, body: bytes, content_type: str = JSON, headers: bytes = b""
+        self, status: i64, body: bytes, content_type: str = JSON_TYPE, headers: bytes = b""
     ) -> None:
         """Answer with a whole body."""
         assert not self.is_answered
@@ -189,32 +189,32 @@ class Call:
         self.session.write_answer(self, status, body, content_type, headers)
 
     def answer_long(self, pieces: list[bytes]) -> None:
-        """Answer with a body of JSON that is too long to be put together."""
+        """Answer with a JSON body that is too long to be joined."""
         assert not self.is_answered
         self.is_answered = True
         self.pending = None
         self.session.write_long_answer(self, pieces)
 
     def answer_refusal(self, refused: HttpRefused) -> None:
-        """Answer that the call cannot be served after all."""
+        """Answer with a refusal."""
         route = self.route
         assert route is not None
         self.session.enough = -1
-        self.answer(refused.status, route.area.refusal(refused), JSON, refused.headers)
+        self.answer(refused.status, route.area.refusal(refused), JSON_TYPE, refused.headers)
 
-    def wait(self, pending: Pending) -> None:
-        """Leave the answer for later; calls behind this one on the connection wait too."""
+    def wait(self, pending: PendingCall) -> None:
+        """Answer later; later calls on the connection wait too."""
         self.pending = pending
 
     # -- streams -------------------------------------------------------------------------------
 
     def begin_stream(
-        self, pending: Pending, content_type: str = EVENT_STREAM, headers: bytes = b""
+        self, pending: PendingCall, content_type: str = EVENT_STREAM, headers: bytes = b""
     ) -> None:
-        """Answer with a body that has no end yet.
+        """Begin to answer with a stream.
 
-        Where only the head is asked for that is all, and the call is answered: nothing more would
-        be sent, and nobody would be there to end the stream.
+        A HEAD request is answered by that, and the stream never begins: it would send nothing, and
+        nothing would end it.
         """
         if self.is_head():
             self.answer_stream_head(content_type, headers)
@@ -225,18 +225,18 @@ class Call:
         self.session.write_stream_head(self, content_type, headers)
 
     def answer_stream_head(self, content_type: str, headers: bytes) -> None:
-        """Answer as a stream begins, and end there."""
+        """Answer with the head of a stream only."""
         self.is_answered = True
         self.pending = None
         self.session.write_stream_head(self, content_type, headers)
 
-    def stir(self) -> None:
-        """See that `drained` is called before this turn ends: there is more to send."""
+    def wake(self) -> None:
+        """Make sure that `drained` is called before this turn ends: there is more to send."""
         self.has_more = True
-        self.session.peer.stirred()
+        self.session.peer.wake()
 
     def unsent_size(self) -> i64:
-        """Return how much was sent that has not left yet."""
+        """Return the size of sent data that has not left yet."""
         return self.session.unsent_size()
 
     def send(self, data: bytes) -> None:
@@ -244,31 +244,31 @@ class Call:
         self.session.write_chunk(self, data)
 
     def has_room(self) -> bool:
-        """Tell whether a stream may send more, or should wait to be `drained`."""
+        """Return whether a stream may send more; if not, it must wait for `drained`."""
         return self.session.has_room()
 
     def end_stream(self, trailers: bytes = b"") -> None:
-        """End a stream in good order; trailers are header lines, each with its end."""
+        """End a stream in good order; trailers are header lines, each with its CRLF."""
         assert self.is_streaming
         self.is_answered = True
         self.pending = None
         self.session.write_stream_end(self, trailers)
 
     def break_stream(self) -> None:
-        """End a stream that cannot be completed, so that nobody takes it for a whole one."""
+        """Break off a stream that cannot be completed, so that clients see it is incomplete."""
         assert self.is_streaming
         self.is_answered = True
         self.pending = None
         self.session.break_off(self)
 
     def let_go(self) -> None:
-        """Free what was held for this call."""
+        """Free the slot of this call."""
         slot = self.slot
         if slot is not None:
             self.slot = None
             slot.free()
 
-    def take_over(self, status: i64, headers: bytes, other: TakenOver) -> None:
-        """Switch to another protocol; what follows on the connection is its input."""
+    def take_over(self, status: i64, headers: bytes, other: UpgradedConnection) -> None:
+        """Switch to another protocol, which gets all further input of the connection."""
         self.is_answered = True
         self.session.take_over(status, headers, other)

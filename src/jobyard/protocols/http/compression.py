@@ -1,7 +1,7 @@
-"""Answers that leave compressed, for clients that ask for it.
+"""Compresses answers for clients that accept gzip.
 
-Only bodies that are large enough to be worth it and are text. What would take too long in one turn
-is compressed piece by piece, one a turn, and leaves as a stream.
+Only JSON and text bodies that are large enough to be worth it. A body that would take too long in
+one turn is compressed piece by piece, one per turn, and sent as a stream.
 """
 
 from __future__ import annotations
@@ -9,48 +9,48 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final, final
 
-from jobyard.protocols.http.call import JSON, Call, Pending
+from jobyard.protocols.http.call import JSON_TYPE, HttpCall, PendingCall
 from jobyard.wire.http.accept import names
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-# Less is not worth the time, and hardly anybody who is in a hurry gets more.
+# Smaller answers are not worth the time, and latency-sensitive calls rarely get larger ones.
 SIZE_MIN: Final = 8 << 10
-# Compressed at once: a few milliseconds.
+# Compressed in one turn: a few milliseconds.
 PIECE_SIZE: Final = 256 << 10
 
-LINES: Final = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
+GZIP_HEADERS: Final = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
 VARY: Final = b"Vary: Accept-Encoding\r\n"
 
-# The quickest, and with the frame of gzip.
+# The fastest level, and window bits that select the gzip format.
 _LEVEL: Final = 1
 _GZIP: Final = 31
 
 
 def is_large(body: bytes, content_type: str) -> bool:
-    """Tell whether a body is one that leaves compressed, if the client likes."""
-    return len(body) >= SIZE_MIN and (content_type == JSON or content_type.startswith("text/"))
+    """Return whether a body is worth compressing."""
+    return len(body) >= SIZE_MIN and (content_type == JSON_TYPE or content_type.startswith("text/"))
 
 
-def is_wanted(call: Call) -> bool:
-    """Tell whether the client of a call reads what is compressed."""
+def is_wanted(call: HttpCall) -> bool:
+    """Return whether the client accepts gzip."""
     return names(call.header("accept-encoding"), "gzip")
 
 
 def compress(body: bytes) -> bytes:
-    """Return a body compressed, all at once."""
+    """Compress a whole body at once."""
     packer = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP)
     return packer.compress(body) + packer.flush()
 
 
 @final
-class Packing(Pending):
+class GzipAnswer(PendingCall):
     """Sends a large body, compressed piece by piece."""
 
-    def __init__(self, call: Call, pieces: list[bytes]) -> None:
+    def __init__(self, call: HttpCall, pieces: list[bytes]) -> None:
         self._call = call
-        # Those that are left, the next one last, and how far that one is compressed.
+        # The remaining pieces, the next one last, and how far that one is compressed.
         self._pieces: list[bytes] = pieces[::-1]
         self._at: int = 0
         self.size: int = sum([len(piece) for piece in pieces])
@@ -63,7 +63,7 @@ class Packing(Pending):
             return
         self._send_piece()
         if self._pieces:
-            call.stir()
+            call.wake()
         else:
             call.end_stream()
 
@@ -80,9 +80,9 @@ class Packing(Pending):
         if packed:
             self._call.send(packed)
 
-    def hurry(self, now_ms: i64) -> None:
-        """Go on as before: nothing is waited for."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Continue: the answer waits for nothing."""
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Let go of the body."""
+        """Free the body."""
         self._pieces = []

@@ -1,4 +1,4 @@
-"""Where connections to the HTTP port come in: makes their sessions."""
+"""Creates the sessions of connections to the HTTP port."""
 
 from typing import final
 
@@ -9,7 +9,7 @@ from jobyard.protocols.session import Entrance, Peer, Session
 
 @final
 class HttpEntrance(Entrance):
-    """Makes the sessions of the HTTP port."""
+    """Creates the sessions of the HTTP port."""
 
     def __init__(self, door: HttpDoor) -> None:
         self._door = door

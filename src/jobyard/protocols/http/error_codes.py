@@ -1,4 +1,4 @@
-"""What answers call a request that cannot be read to its end."""
+"""Error codes of requests that cannot be read."""
 
 from typing import Final
 
@@ -15,5 +15,5 @@ _CODES: Final = {
 
 
 def code_of(status: int) -> str:
-    """Return the code of a refusal."""
+    """Return the error code of a status."""
     return _CODES.get(status, "invalid_request")

@@ -1,12 +1,12 @@
-"""Calls whose work goes on over turns, and that are answered at its end."""
+"""Calls whose work may take several turns, and that are answered when it ends."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from jobyard.engine.state.tasks import Starter
+from jobyard.engine.state.tasks import TaskOwner
 from jobyard.errors import Refused, StorageFull, YardFull
-from jobyard.protocols.http.call import HttpRefused, Pending
+from jobyard.protocols.http.call import HttpRefused, PendingCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from mypy_extensions import i64
 
     from jobyard.engine.state.tasks import Task, Tasks
-    from jobyard.protocols.http.call import Call
+    from jobyard.protocols.http.call import HttpCall
 
 
 @final
-class LongCall(Pending, Starter):
-    """One of them."""
+class LongCall(PendingCall, TaskOwner):
+    """One such call: owns the task and answers at its end."""
 
-    def __init__(self, tasks: Tasks, call: Call, task: Task, finish: Callable[[], None]) -> None:
+    def __init__(
+        self, tasks: Tasks, call: HttpCall, task: Task, finish: Callable[[], None]
+    ) -> None:
         self._tasks = tasks
         self._call = call
         self._task = task
@@ -29,7 +31,7 @@ class LongCall(Pending, Starter):
         self._finish: Callable[[], None] = finish
 
     def begin(self) -> None:
-        """Do the work, or begin it."""
+        """Start the work, and answer at once if it is short."""
         if self._tasks.begin(self._task, self, self._call.now_ms):
             self._finish()
         else:
@@ -39,7 +41,7 @@ class LongCall(Pending, Starter):
         """Answer: the work is done, or was refused."""
         call = self._call
         call.now_ms = now_ms
-        call.session.await_synced(task.raised)
+        call.session.await_synced(task.sync_requested)
         if refusal is None:
             try:
                 self._finish()
@@ -48,19 +50,19 @@ class LongCall(Pending, Starter):
         else:
             call.answer_refusal(in_http(refusal))
 
-    def hurry(self, now_ms: i64) -> None:
-        """Nothing is waited for but the work."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Continue: the call waits only for its work."""
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  there is nothing to give back
-        """Tell nobody of the end."""
+        """Detach from the task: the connection is gone."""
         self._tasks.leave(self._task)
 
     def drained(self, now_ms: i64) -> None:
-        """There is nothing to go on with."""
+        """Ignore it: nothing is sent before the answer."""
 
 
 def in_http(refusal: Exception) -> HttpRefused:
-    """Return a refusal as it is answered to a call that is served at once."""
+    """Convert a refusal to the one that a call served at once would get."""
     if isinstance(refusal, HttpRefused):
         return refusal
     if isinstance(refusal, Refused) and not isinstance(refusal, YardFull):

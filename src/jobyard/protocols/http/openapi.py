@@ -1,8 +1,8 @@
-"""The OpenAPI 3.1 document of a port, made from its routes; and the path where it is found.
+"""The OpenAPI 3.1 document of a port, made from its routes, and the route that serves it.
 
-Says what the routes say of themselves and nothing else: a route that is served is in it, and what
-is in it is served. A schema with a title stands once in the document, under its title, and is
-referred to from everywhere else. The same routes give the same document, byte for byte.
+Contains exactly the routes that are served, as they describe themselves. A schema with a title
+appears once in the document, under its title, and is referenced everywhere else. The same routes
+give the same document, byte for byte.
 """
 
 import json
@@ -11,8 +11,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard import __version__
-from jobyard.protocols.http.call import EVENT_STREAM, JSON, Call
-from jobyard.protocols.http.routes import OPEN, Area, Parameter, Route, Routes, Schema, Shape
+from jobyard.protocols.http.call import EVENT_STREAM, JSON_TYPE, HttpCall
+from jobyard.protocols.http.routes import OPEN, Area, Parameter, Route, Routes, RouteSchemas, Schema
 from jobyard.wire.http.response import PHRASES
 
 OPENAPI: Final = "3.1.0"
@@ -23,24 +23,24 @@ BEARER: Final = "bearer"
 TOKEN: Final = "token"  # noqa: S105  the name of a parameter
 
 _DESCRIPTION: Final = (
-    "Logs with cursors, lease queues, and bunqueue's own API. What is no proper HTTP/1.1 request is"
-    " refused with 400, 408, 413, 414, 417, 431, 501 or 505 wherever it was meant for, and the"
-    " connection is closed. Every GET is a HEAD too, and OPTIONS tells the methods of a path. Where"
-    " no key or token is asked for, a Host that is no name of this server is refused with 421"
-    " (--public-host). Changes, streams and WebSockets of web pages of other origins are refused"
-    " with 403 (--cors-origin)."
+    "Logs with cursors, lease queues, and bunqueue's own API. An invalid HTTP/1.1 request to any"
+    " path is refused with 400, 408, 413, 414, 417, 431, 501 or 505, and the connection is closed."
+    " Every GET path supports HEAD, and OPTIONS returns the methods of a path. If no key or token"
+    " is required, requests with an unknown Host are refused with 421 (--public-host). Changes,"
+    " streams and WebSockets from web pages of other origins are refused with 403"
+    " (--cors-origin)."
 )
 _SECURITY: Final[dict[str, Schema]] = {
     BEARER: {
         "type": "http",
         "scheme": "bearer",
-        "description": "A key. What it must allow stands beside each operation.",
+        "description": "An API key. Each operation lists the scopes it requires.",
     },
     TOKEN: {
         "type": "apiKey",
         "in": "query",
         "name": "token",
-        "description": "The same key, for streams that a browser opens without headers.",
+        "description": "The same key, for streams: browsers cannot set headers on them.",
     },
 }
 _DOCUMENT: Final[Schema] = {
@@ -56,9 +56,9 @@ _DOCUMENT: Final[Schema] = {
 
 
 def install(routes: Routes) -> None:
-    """Serve the document of all routes, those that are yet to be added too."""
+    """Serve the document of all routes, including those added later."""
     area = routes.area_of([PATH[1:]])
-    shape = Shape(answers={200: _DOCUMENT})
+    shape = RouteSchemas(answers={200: _DOCUMENT})
     serve = _Desk(routes).serve
     summary = "Describe every path of this server"
     routes.add(Route("GET", PATH, serve, area, action=OPEN, summary=summary, shape=shape))
@@ -66,15 +66,15 @@ def install(routes: Routes) -> None:
 
 @final
 class _Desk:
-    """Hands the document out."""
+    """Serves the document."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
-        # Made when it is first asked for, which takes 3 ms, and of how many routes.
+        # Made on the first request, which takes 3 ms, and the number of routes in it.
         self._text: bytes = b""
         self._count: i64 = 0
 
-    def serve(self, call: Call) -> None:
+    def serve(self, call: HttpCall) -> None:
         """Answer with the document."""
         if self._count != len(self._routes.all):
             self._count = len(self._routes.all)
@@ -110,13 +110,13 @@ def _place(route: Route) -> tuple[str, str]:
 
 @final
 class _Names:
-    """The schemas that have a title, each under it."""
+    """The schemas that have a title, by title."""
 
     def __init__(self) -> None:
         self.schemas: dict[str, object] = {}
 
     def refer(self, value: object) -> object:
-        """Return a schema with references in place of what has a title."""
+        """Return a schema with references in place of titled schemas."""
         if isinstance(value, list):
             return [self.refer(one) for one in value]
         if not isinstance(value, dict):
@@ -129,7 +129,7 @@ class _Names:
                 inside["title"] = self.refer(title)
             return inside
         known = self.schemas.setdefault(title, inside)
-        assert known == inside, f"two schemas are called {title}"
+        assert known == inside, f"two schemas have the title {title}"
         return {"$ref": f"#/components/schemas/{title}"}
 
 
@@ -144,7 +144,7 @@ def _operation(route: Route, names: _Names) -> dict[str, object]:
     if parameters:
         operation["parameters"] = parameters
     if shape.body is not None:
-        content = {JSON: {"schema": names.refer(shape.body)}}
+        content = {JSON_TYPE: {"schema": names.refer(shape.body)}}
         operation["requestBody"] = {"required": shape.needs_body, "content": content}
     scopes = area.scopes(route)
     operation["responses"] = _responses(route, names, _locks(scopes))
@@ -185,7 +185,7 @@ def _security(route: Route, scopes: list[str] | None) -> list[dict[str, list[str
 
 
 def _locks(scopes: list[str] | None) -> tuple[int, ...]:
-    """Return what a caller without the right key is told."""
+    """Return the statuses for callers without the right key."""
     if scopes is None:
         return ()
     return (401, 403) if scopes else (401,)
@@ -198,25 +198,25 @@ def _responses(route: Route, names: _Names, locks: tuple[int, ...]) -> dict[str,
     answers = shape.answers
     if answers is None:
         made: dict[str, object] = {"200": _response(200, _contents(_general(route, area), names))}
-        made["default"] = _response(0, {JSON: refusal})
+        made["default"] = _response(0, {JSON_TYPE: refusal})
         return made
     by_status: dict[int, dict[str, object]] = {}
     for status, schema in answers.items():
-        by_status[status] = _contents({JSON: schema} if schema else {}, names)
+        by_status[status] = _contents({JSON_TYPE: schema} if schema else {}, names)
     for text in shape.texts:
         by_status.setdefault(200, {})[text] = {"type": "string"}
     for status in shape.refusals + area.refusals(route) + locks:
-        by_status[status] = {JSON: refusal}
+        by_status[status] = {JSON_TYPE: refusal}
     return {str(status): _response(status, by_status[status]) for status in sorted(by_status)}
 
 
 def _general(route: Route, area: Area) -> dict[str, Schema]:
-    """Return what may be answered where a route says nothing of it."""
+    """Return the answer schemas of a route that does not describe its answers."""
     if route.is_stream:
         return {EVENT_STREAM: {"type": "string"}}
     if route.shape.texts:
         return {text: {"type": "string"} for text in route.shape.texts}
-    return {JSON: area.answer_schema()}
+    return {JSON_TYPE: area.answer_schema()}
 
 
 def _contents(schemas: dict[str, Schema], names: _Names) -> dict[str, object]:

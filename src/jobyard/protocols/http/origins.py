@@ -1,11 +1,10 @@
-"""Which web pages may use this server: the names it is reached by, and the origins it trusts.
+"""Decides which web pages may use this server: its host names, and the origins it trusts.
 
-A page of any site can make the browser of its visitor send requests to this machine. What the page
-cannot do is lie about itself: the browser adds `Origin` and `Sec-Fetch-Site`, and `Host` is the
-name the page has for this server. So a request that a page of another origin sent may change
-nothing, unless that origin was named; and a request under an unknown name is refused, because a
-name that anybody may register can be made to point here (DNS rebinding). Programs that are no
-browsers send no `Origin` and are not concerned.
+A page of any site can make a visitor's browser send requests to this machine. It cannot hide where
+it comes from: the browser adds `Origin` and `Sec-Fetch-Site`, and `Host` is the name under which
+the page reached this server. So a page of another origin may change nothing, unless that origin is
+trusted; and a request under an unknown host name is refused, because anyone can register a name and
+point it here (DNS rebinding). Programs other than browsers send no `Origin` and are not affected.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from jobyard.wire.http.request import HttpRequest
 
 ANY: Final = "*"
-# What a browser sends for pages that have no origin to tell, as those from a file.
+# The `Origin` of pages without an origin, such as local files.
 NO_ORIGIN: Final = "null"
 
 PREFLIGHT: Final = (
@@ -32,27 +31,27 @@ PREFLIGHT: Final = (
 )
 
 _READS: Final = ("GET", "HEAD", "OPTIONS")
-# Of `Sec-Fetch-Site`: this very server, or nobody but whoever sits before the browser.
+# Values of `Sec-Fetch-Site` for this server itself, and for requests of the browser's user.
 _OWN_SITES: Final = ("same-origin", "none")
 _VARY: Final = b"Vary: Origin\r\n"
 
 
 @final
-class Pages:
-    """Names and origins as they were set."""
+class AllowedOrigins:
+    """The configured host names and origins."""
 
     def __init__(self) -> None:
-        # None: any name will do.
+        # None: any name is accepted.
         self._hosts: frozenset[str] | None = None
         self._takes_any_address: bool = False
-        # The host found good last: nearly everybody uses the same.
+        # The last accepted host: nearly all requests use the same one.
         self._good_host: str = ""
         self._is_open: bool = False
-        # The lines that allow an origin to read an answer.
+        # The header lines that allow an origin to read an answer.
         self._origins: dict[str, bytes] = {}
 
     def name_origins(self, text: str) -> None:
-        """Trust the pages of these origins, in a list separated by commas; `*` for all."""
+        """Trust a comma-separated list of origins; `*` for all."""
         for word in text.split(","):
             origin = word.strip().lower()
             if origin == ANY:
@@ -63,7 +62,7 @@ class Pages:
                 self._origins[origin] = line + _VARY
 
     def name_hosts(self, bound: str, public: str) -> None:
-        """Know the server by the address it listens on (empty for all) and by these names."""
+        """Accept the address that the server listens on (empty for all) and these host names."""
         names = [word.strip() for word in public.split(",")]
         if ANY in names:
             return
@@ -71,15 +70,15 @@ class Pages:
         known = ("localhost", bound, *names)
         self._hosts = frozenset(_host_name(_bracketed(one)) for one in known if one)
 
-    # -- what is asked of every request ---------------------------------------------------------
+    # -- checks of every request ----------------------------------------------------------------
 
     def check_host(self, host: str) -> None:
-        """Refuse a request for a name this server does not go by."""
+        """Refuse a request for an unknown host name."""
         if host == self._good_host or self._hosts is None:
             return
         name = _host_name(host)
         if name not in self._hosts and not self._is_own_address(name):
-            message = f"this server is not known as {name}; --public-host {name} allows that name"
+            message = f"unknown host name {name}; start the server with --public-host {name}"
             raise HttpRefused(421, "unknown_host", message)
         self._good_host = host
 
@@ -91,7 +90,7 @@ class Pages:
         return address.is_loopback or self._takes_any_address
 
     def stranger(self, request: HttpRequest) -> str:
-        """Return the origin of a page that is not trusted; empty for anybody else."""
+        """Return the origin of a page that is not trusted; empty for all other requests."""
         headers = request.headers
         origin = headers.get("origin", "")
         site = headers.get("sec-fetch-site", "")
@@ -102,7 +101,7 @@ class Pages:
         return "" if origin in self._origins else origin or f"{site} page"
 
     def lines(self, request: HttpRequest) -> bytes:
-        """Return the lines of an answer that tell a browser who may read it."""
+        """Return the CORS header lines of the answer."""
         if self._is_open:
             return b"Access-Control-Allow-Origin: *\r\n"
         if not self._origins:
@@ -110,13 +109,13 @@ class Pages:
         return self._origins.get(request.headers.get("origin", ""), _VARY)
 
     def may_preflight(self, request: HttpRequest) -> bool:
-        """Tell whether a page asks for leave that gets it."""
+        """Return whether a request comes from a trusted origin, so that a preflight succeeds."""
         origin = request.headers.get("origin", "")
         return origin in self._origins or (self._is_open and origin != "")
 
 
 def check_page(stranger: str, request: HttpRequest, route: Route) -> None:
-    """Refuse what a page of another origin must not do: change anything, or listen in."""
+    """Refuse changes, streams and upgrades to a page of another origin."""
     is_read = request.method in _READS and not (
         route.is_stream or route.is_change or request.is_upgrade
     )
@@ -127,8 +126,8 @@ def check_page(stranger: str, request: HttpRequest, route: Route) -> None:
 def foreign(stranger: str) -> HttpRefused:
     """Return the refusal of a request that a page of another origin sent."""
     message = (
-        f"a page of another origin ({stranger}) may not do this; "
-        f"--cors-origin ORIGIN allows the pages of an origin"
+        f"pages of another origin ({stranger}) are not allowed to do this; "
+        f"allow an origin with --cors-origin ORIGIN"
     )
     return HttpRefused(403, "foreign_origin", message)
 
@@ -149,5 +148,5 @@ def _check_origin(origin: str) -> None:
     is_one = mark and scheme.isalnum() and host and host.isascii() and host.isprintable()
     if origin != NO_ORIGIN and (not is_one or any(char in "/?#@ " for char in host)):
         raise StartRefused(
-            f"--cors-origin: {origin!r} is no origin; write https://example.org, or * for any"
+            f"--cors-origin: {origin!r} is not an origin; write https://example.org, or * for any"
         )

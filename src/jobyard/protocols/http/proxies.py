@@ -1,7 +1,7 @@
-"""Who asks, where a proxy asks for others.
+"""Finds the address of the client behind a proxy.
 
-What a request says of where it comes from is believed only of proxies that were named: anybody else
-could say anything, and be somebody else with every request.
+Forwarding headers count only from trusted proxies (--trusted-proxy): any other client could set
+them to a new address with every request.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Final, final
 from jobyard.errors import StartRefused
 
 if TYPE_CHECKING:
-    from jobyard.protocols.http.call import Call
+    from jobyard.protocols.http.call import HttpCall
 
-# Whoever comes by a socket file, which only a proxy on this machine does.
+# Connections over a socket file, which come from a proxy on this machine.
 UNIX: Final = "unix"
 
 
 @final
 class Proxies:
-    """The proxies that were named."""
+    """The trusted proxies."""
 
     def __init__(self) -> None:
         self._networks: list[IPv4Network | IPv6Network] = []
         self._has_unix: bool = False
 
     def trust(self, text: str) -> None:
-        """Believe these addresses and networks, in a list separated by commas."""
+        """Trust a comma-separated list of addresses and networks."""
         for word in text.split(","):
             name = word.strip()
             if name == UNIX:
@@ -35,12 +35,12 @@ class Proxies:
             elif name:
                 self._networks.append(_network(name))
 
-    def client_of(self, call: Call) -> str:
-        """Return the address of who asks, as far as it can be known; empty if it cannot."""
+    def client_of(self, call: HttpCall) -> str:
+        """Return the address of the client; empty if it is unknown."""
         host = call.session.peer.host()
         if (not self._networks and not self._has_unix) or not self._is_trusted(host):
             return host
-        # Each proxy adds whom it heard; the last that is none of them is who asked.
+        # Each proxy appends the address it was called from; the last untrusted one is the client.
         said = [one.strip() for one in call.header("x-forwarded-for").split(",")]
         for name in reversed(said):
             if name and not self._is_trusted(name):
@@ -64,6 +64,6 @@ def _network(name: str) -> IPv4Network | IPv6Network:
         return ip_network(name, strict=False)
     except ValueError:
         raise StartRefused(
-            f"--trusted-proxy: {name!r} is no address and no network; write 10.0.0.5, 10.0.0.0/8, "
-            f"or unix for those who come by a socket file"
+            f"--trusted-proxy: {name!r} is not an address or network; write 10.0.0.5, 10.0.0.0/8, "
+            f"or unix for connections over a socket file"
         ) from None

@@ -1,8 +1,8 @@
-"""Which function serves which path: a tree of the path's segments.
+"""Maps paths to the functions that serve them: a tree of path segments.
 
-A route stands in an area, an API of its own with its own words for a refusal and its own keys.
-Paths are matched segment by segment; a segment in braces takes any text. What is known of a route
-beyond its function is for the description of the API.
+A route belongs to an area, an API with its own error format and its own keys. Paths are matched
+segment by segment; a segment in braces matches any text. The other attributes of a route are for
+the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -12,71 +12,71 @@ from typing import Final, final
 
 from mypy_extensions import mypyc_attr
 
-from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
 
-Serve = Callable[[Call], None]
+Serve = Callable[[HttpCall], None]
 Schema = dict[str, object]
 
-# The action of a route that everybody may use.
+# The action of a route that needs no key.
 OPEN: Final = "open"
-# What may stand in braces, if an area says no more.
+# Default schema of a segment in braces.
 _SEGMENT: Final[Schema] = {"type": "string", "minLength": 1}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Area:
-    """One API behind the port."""
+    """One API of the port."""
 
-    def admit(self, call: Call, route: Route) -> None:
-        """Refuse a caller who may not do this."""
+    def admit(self, call: HttpCall, route: Route) -> None:
+        """Refuse a caller that is not allowed to do this."""
         raise NotImplementedError
 
     def body_max(self) -> int:
-        """Return how long a body may be, where that is less than what the port takes; else 0."""
+        """Return the longest body, if that is less than the limit of the port; else 0."""
         return 0
 
     def refusal(self, refused: HttpRefused) -> bytes:
-        """Return the body that says no."""
+        """Return the body of an error."""
         raise NotImplementedError
 
     def is_open_to_options(self) -> bool:
-        """Tell whether OPTIONS is answered alike on every path, known or not."""
+        """Return whether OPTIONS gets the same answer on every path, known or not."""
         return False
 
     def is_guarded(self) -> bool:
-        """Tell whether nobody is served without a key or token."""
+        """Return whether every caller needs a key or token."""
         return False
 
-    # -- for the description of the API --------------------------------------------------------
+    # -- for the OpenAPI document --------------------------------------------------------------
 
     def name(self) -> str:
-        """Return what the API is called."""
+        """Return the name of the API."""
         return ""
 
     def refusal_schema(self) -> Schema:
-        """Return the schema of a body that says no."""
+        """Return the schema of an error body."""
         return {}
 
     def refusals(self, route: Route) -> tuple[int, ...]:  # noqa: ARG002  the trait's
-        """Return the statuses of answers that say no to any route."""
+        """Return the error statuses that every route may answer with."""
         return ()
 
     def answer_schema(self) -> Schema:
-        """Return the schema of any other body, where a route says nothing of its own."""
+        """Return the schema of an answer whose route does not describe it."""
         return {}
 
     def segment_schema(self, name: str) -> Schema:  # noqa: ARG002  the trait's
-        """Return the schema of what stands in braces."""
+        """Return the schema of a path segment in braces."""
         return _SEGMENT
 
     def scopes(self, route: Route) -> list[str] | None:  # noqa: ARG002  the trait's
-        """Return what a caller's key must allow; None if no key is asked for."""
+        """Return the scopes that a caller's key must have; None if no key is required."""
         return None
 
 
 @final
 class Parameter:
-    """Something that a caller may say beside the body."""
+    """A query parameter or header of a route."""
 
     def __init__(
         self,
@@ -95,13 +95,13 @@ class Parameter:
 
 
 def named(names: tuple[str, ...]) -> tuple[Parameter, ...]:
-    """Return parameters of which nothing is known but their names."""
+    """Return query parameters described only by name."""
     return tuple(Parameter(name, {"type": "string"}, "") for name in names)
 
 
 @final
-class Shape:
-    """What a route takes and what it answers, as JSON schemas."""
+class RouteSchemas:
+    """JSON schemas of the input and the answers of a route."""
 
     def __init__(
         self,
@@ -114,14 +114,14 @@ class Shape:
         refusals: tuple[int, ...] = (),
     ) -> None:
         self.body = body
-        # Whether leaving the body out is a mistake.
+        # Whether the body is required.
         self.needs_body = needs_body
         self.query = query
-        # By status. None: nothing is known but how an area answers in general.
+        # By status. None: the general schema of the area applies.
         self.answers = answers
-        # Types of a good answer that is no JSON.
+        # Content types of a successful answer that is not JSON.
         self.texts = texts
-        # Statuses of answers that say no.
+        # Error statuses.
         self.refusals = refusals
 
 
@@ -129,7 +129,7 @@ class Shape:
 class Route:
     """One method on one path."""
 
-    def __init__(  # noqa: PLR0913  all that is known of a route
+    def __init__(  # noqa: PLR0913  all attributes of a route
         self,
         method: str,
         pattern: str,
@@ -140,29 +140,29 @@ class Route:
         is_stream: bool = False,
         is_change: bool = False,
         summary: str = "",
-        shape: Shape | None = None,
+        shape: RouteSchemas | None = None,
     ) -> None:
         self.method = method
         self.pattern = pattern
         self.serve: Serve = serve
         self.area = area
-        # What a caller must be allowed to do.
+        # The scope that a caller needs.
         self.action = action
-        # Answered with events for as long as the caller listens.
+        # Answered with an event stream.
         self.is_stream = is_stream
-        # Changes something, whatever its method says.
+        # Changes state, whatever the method is.
         self.is_change = is_change
         self.summary = summary
-        self.shape = shape or Shape()
+        self.shape = shape or RouteSchemas()
 
 
 @final
-class Node:
+class RouteNode:
     """The routes below one segment."""
 
     def __init__(self) -> None:
-        self.fixed: dict[str, Node] = {}
-        self.any: Node | None = None
+        self.fixed: dict[str, RouteNode] = {}
+        self.any: RouteNode | None = None
         self.routes: dict[str, Route] = {}
 
 
@@ -171,14 +171,14 @@ class Routes:
     """All routes of a port."""
 
     def __init__(self, other: Area) -> None:
-        self._root = Node()
-        # Who says no to a path that nobody knows.
+        self._root = RouteNode()
+        # Formats refusals of unknown paths.
         self._other = other
         self._areas: list[tuple[str, Area]] = []
         self.all: list[Route] = []
 
     def add_area(self, first: str, area: Area) -> None:
-        """Let an area answer for every path that begins with a segment."""
+        """Assign all paths that begin with a segment to an area."""
         self._areas.append((first, area))
 
     def add(self, route: Route) -> None:
@@ -187,31 +187,31 @@ class Routes:
         for segment in route.pattern[1:].split("/"):
             if segment.startswith("{"):
                 if node.any is None:
-                    node.any = Node()
+                    node.any = RouteNode()
                 node = node.any
             else:
-                node = node.fixed.setdefault(segment, Node())
-        assert route.method not in node.routes, f"{route.method} {route.pattern} is there twice"
+                node = node.fixed.setdefault(segment, RouteNode())
+        assert route.method not in node.routes, f"{route.method} {route.pattern} is defined twice"
         node.routes[route.method] = route
         self.all.append(route)
 
     def is_guarded(self) -> bool:
-        """Tell whether somewhere nobody is served without a key."""
+        """Return whether any area requires a key."""
         return self._other.is_guarded() or any(area.is_guarded() for _, area in self._areas)
 
     def area_of(self, segments: list[str]) -> Area:
-        """Return who answers for a path, known or not."""
+        """Return the area of a path, known or not."""
         for first, area in self._areas:
             if segments and segments[0] == first:
                 return area
         return self._other
 
-    def node(self, segments: list[str], params: list[str]) -> Node | None:
-        """Return where a path leads; what stood in braces is added to `params`."""
+    def node(self, segments: list[str], params: list[str]) -> RouteNode | None:
+        """Return the node of a path; segments that match braces are appended to `params`."""
         return _find(self._root, segments, 0, params)
 
 
-def _find(node: Node, segments: list[str], at: int, params: list[str]) -> Node | None:
+def _find(node: RouteNode, segments: list[str], at: int, params: list[str]) -> RouteNode | None:
     if at == len(segments):
         return node if node.routes else None
     segment = segments[at]
@@ -220,7 +220,7 @@ def _find(node: Node, segments: list[str], at: int, params: list[str]) -> Node |
         found = _find(below, segments, at + 1, params)
         if found is not None:
             return found
-    # A name that is also a word of the API leads nowhere as that word.
+    # A name may equal a fixed segment of the API; then only this branch matches.
     if node.any is None:
         return None
     params.append(segment)
@@ -230,7 +230,7 @@ def _find(node: Node, segments: list[str], at: int, params: list[str]) -> Node |
     return found
 
 
-def allowed_methods(node: Node) -> str:
+def allowed_methods(node: RouteNode) -> str:
     """Return the methods of a path as the Allow header lists them."""
     methods = set(node.routes) | {"OPTIONS"}
     if "GET" in methods:
@@ -238,4 +238,4 @@ def allowed_methods(node: Node) -> str:
     return ", ".join(sorted(methods))
 
 
-NO_PATH: Final = "there is nothing at this path"
+NO_PATH: Final = "no such path"

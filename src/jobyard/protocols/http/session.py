@@ -1,8 +1,8 @@
-"""One HTTP connection: reads requests, has them served in order, writes the answers.
+"""One HTTP connection: reads requests, serves them in order, writes the answers.
 
-Requests that were sent ahead wait until the one before them is answered. A connection is a stream
-while one of its answers is, and speaks HTTP no more once it was taken over. A client that takes too
-long over a request is answered 408 and cut off.
+Pipelined requests wait until the previous one is answered. A connection is a stream while one of
+its answers is, and no longer speaks HTTP after an upgrade. A client that sends a request too slowly
+gets 408 and is disconnected.
 """
 
 from typing import Final, final
@@ -10,11 +10,19 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.errors import Refused, StorageFull, TextDamaged, YardFull
-from jobyard.protocols.http import compression
+from jobyard.protocols.http import compression, limits
 from jobyard.protocols.http.admission import Admission, Denial, denial_ms, segments_of
-from jobyard.protocols.http.call import JSON, TEXT, Call, HttpRefused, Regret, TakenOver, corrupt
+from jobyard.protocols.http.call import (
+    JSON_TYPE,
+    TEXT,
+    HttpCall,
+    HttpRefused,
+    UndoIfUnsent,
+    UpgradedConnection,
+    corrupt,
+)
 from jobyard.protocols.http.compression import SIZE_MIN
-from jobyard.protocols.http.door import BODY_BYTES_PER_S, BODY_GRACE_MS, HEAD_MS_MAX, HttpDoor
+from jobyard.protocols.http.door import HttpDoor
 from jobyard.protocols.http.error_codes import code_of
 from jobyard.protocols.http.routes import Area
 from jobyard.protocols.login_attempts import STRANGER_MS
@@ -32,19 +40,6 @@ from jobyard.wire.http.request import (
     stream_head,
 )
 
-# What a request weighs beside its body, about.
-REQUEST_WEIGHT: Final = 512
-
-# A stream that has this much on its way waits until all of that has gone.
-STREAM_MAX: Final = 256 << 10
-
-# How long one who was refused for the size of a request may go on sending it. Cut off at once, most
-# clients would never see why: what they send into a closed connection takes the answer with it.
-LINGER_MS: Final = 5000
-
-# Requests that were sent ahead, and are served in one turn.
-SERVED_MAX: Final = 16
-
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -56,36 +51,36 @@ class HttpSession(Session):
         super().__init__(peer, door.yard.journal)
         self.door = door
         self._reader = HttpReader(door.body_max)
-        self._call: Call | None = None
+        self._call: HttpCall | None = None
         self._admission = Admission(door)
-        self._other: TakenOver | None = None
-        # Came with the request that handed the connection over.
+        self._other: UpgradedConnection | None = None
+        # Input that arrived together with the upgrade request.
         self._early: bytes = b""
         self._is_serving: bool = False
-        # Requests that were sent ahead wait for it.
+        # Pipelined requests wait for it.
         self._turn: NextTurn | None = None
         self._input_ended: bool = False
-        # The last answer is written, and what still comes is not looked at.
+        # The last answer is written, and further input is ignored.
         self._is_lingering: bool = False
-        # The batch that is enough for what is written next; below zero for all there are.
+        # The batch that the next write waits for; below zero: everything that was appended.
         self.enough: i64 = -1
-        # Of the last call, should its answer never leave.
-        self.regret: Regret | None = None
-        # Made when a request first comes in more than one piece.
-        self._hurry: Timeout | None = None
-        self._idleness: Timeout | None = None
+        # Undoes the last call if its answer never leaves.
+        self.undo: UndoIfUnsent | None = None
+        # Created when a request first arrives in more than one piece.
+        self._request_timeout: Timeout | None = None
+        self._idle_timeout: Timeout | None = None
         self._heard_ms: i64 = 0
         self._since_ms: i64 = 0
         self._came: i64 = 0
-        # Of a request whose body is coming: admitted by its head, or refused, to be told later.
-        self._admitted: Call | None = None
+        # While a body arrives: the call admitted by its head, or the delayed refusal.
+        self._admitted: HttpCall | None = None
         self._denial: Denial | None = None
         door.sessions_count += 1
 
     # -- the session ---------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        """Serve every complete request in what has arrived so far."""
+        """Serve every complete request in the input so far."""
         other = self._other
         if other is not None:
             early = self._early
@@ -105,30 +100,30 @@ class HttpSession(Session):
         self._came += len(data)
         reader.feed(data)
         if reader.is_in_head or reader.is_in_body:
-            self._look_later(now_ms + HEAD_MS_MAX)
-        self._go_on(now_ms)
+            self._look_later(now_ms + limits.HEAD_MS_MAX)
+        self._proceed(now_ms)
 
     def begin(self, now_ms: i64) -> None:
-        """Give a connection so much time to say anything, and no more."""
+        """Start the timeouts of a new connection."""
         if self.door.idle_ms > 0:
-            self._idleness = Timeout(self.look_at_idleness)
-            self.door.yard.arm(self._idleness, now_ms + self.door.idle_ms)
+            self._idle_timeout = Timeout(self.look_at_idle)
+            self.door.yard.arm(self._idle_timeout, now_ms + self.door.idle_ms)
         if self.door.routes.is_guarded():
             self._look_later(now_ms + STRANGER_MS)
 
     def _look_later(self, at_ms: i64) -> None:
-        """See that the request is looked at, at that time unless it is before."""
-        if self._hurry is None:
-            self._hurry = Timeout(self.look_at_request)
-        if self._hurry.pos < 0:
-            self.door.yard.arm(self._hurry, at_ms)
+        """Check the request at that time, unless an earlier check is scheduled."""
+        if self._request_timeout is None:
+            self._request_timeout = Timeout(self.look_at_request)
+        if self._request_timeout.pos < 0:
+            self.door.yard.arm(self._request_timeout, at_ms)
 
     def _stop_looking(self) -> None:
-        if self._hurry is not None:
-            self.door.yard.disarm(self._hurry)
+        if self._request_timeout is not None:
+            self.door.yard.disarm(self._request_timeout)
 
     def held_size(self) -> i64:
-        """Return how much came of a request, was sent ahead, or belongs to the call under way."""
+        """Return the size of incomplete and pipelined requests and of the current call."""
         other = self._other
         if other is not None:
             return other.held_size() + len(self._early)
@@ -139,7 +134,7 @@ class HttpSession(Session):
         return size if call is None else size + len(call.request.body) + call.unpacked_size
 
     def refuse_input(self, now_ms: i64) -> None:
-        """Refuse a request that is not all here; close where another is not answered yet."""
+        """Refuse an incomplete request; close if another one is not answered yet."""
         other = self._other
         if other is not None:
             other.refuse_input(now_ms)
@@ -154,34 +149,36 @@ class HttpSession(Session):
         self._reader.forget()
 
     def look_at_request(self, now_ms: i64) -> None:
-        """Cut off a client that sends a request too slowly."""
+        """Disconnect a client that sends a request too slowly."""
         reader = self._reader
         if self._is_lingering:
             self.is_finished = True
-            self.peer.stirred()
+            self.peer.wake()
         if self.is_finished or self._other is not None or reader.refusal is not None:
             return
         if not reader.is_in_head and not reader.is_in_body:
             if self._heard_ms == 0:
-                # It has never said a word.
+                # It has never sent anything.
                 self.is_finished = True
-                self.peer.stirred()
+                self.peer.wake()
             return
-        until_ms = self._since_ms + HEAD_MS_MAX
+        until_ms = self._since_ms + limits.HEAD_MS_MAX
         if reader.is_in_body:
-            until_ms = self._since_ms + BODY_GRACE_MS + self._came * 1000 // BODY_BYTES_PER_S
+            until_ms = (
+                self._since_ms + limits.BODY_GRACE_MS + self._came * 1000 // limits.BODY_BYTES_PER_S
+            )
         if now_ms < until_ms:
             self._look_later(until_ms)
             return
         if self._call is None:
             self._refuse_unread(HttpRefused(408, "request_timeout", "the request took too long"))
         self.is_finished = True
-        self.peer.stirred()
+        self.peer.wake()
 
-    def look_at_idleness(self, now_ms: i64) -> None:
-        """Close a connection that has been idle for too long; one that waits is not idle."""
-        idleness = self._idleness
-        if idleness is None or self.is_finished:
+    def look_at_idle(self, now_ms: i64) -> None:
+        """Close a connection that has been idle for too long; a waiting call is not idle."""
+        idle_timeout = self._idle_timeout
+        if idle_timeout is None or self.is_finished:
             return
         reader = self._reader
         is_busy = self._call is not None or self._other is not None or self.unsent_size() > 0
@@ -189,13 +186,13 @@ class HttpSession(Session):
             self._heard_ms = now_ms
         until_ms = self._heard_ms + self.door.idle_ms
         if now_ms < until_ms:
-            self.door.yard.arm(idleness, until_ms)
+            self.door.yard.arm(idle_timeout, until_ms)
             return
         self.is_finished = True
-        self.peer.stirred()
+        self.peer.wake()
 
-    def _go_on(self, now_ms: i64) -> None:
-        """Serve what is complete, one call at a time."""
+    def _proceed(self, now_ms: i64) -> None:
+        """Serve complete requests, one at a time."""
         if self._is_serving or (self._turn is not None and not self._turn.has_come):
             return
         self._turn = None
@@ -207,7 +204,7 @@ class HttpSession(Session):
             if len(self.out) > OUTPUT_MAX:
                 self.is_stalled = True
                 break
-            if served == SERVED_MAX:
+            if served == limits.SERVED_MAX:
                 self._turn = NextTurn(self.door.yard.tasks, self.peer)
                 break
             served += 1
@@ -233,30 +230,30 @@ class HttpSession(Session):
             return
         self._refuse_unread(HttpRefused(refusal.status, code_of(refusal.status), str(refusal)))
         if refusal.status in (413, 431, 505):
-            # More of it is on its way; closed at once, the connection would take the answer along.
+            # More of it will arrive; closing at once would discard the answer.
             self._linger(now_ms)
 
     def _linger(self, now_ms: i64) -> None:
-        """Listen on for a while to one who was refused, and hear nothing."""
+        """Keep reading for a while after a refusal, and discard the input."""
         if not self._input_ended:
             self._is_lingering = True
             self.is_finished = False
             self._stop_looking()
-            self._look_later(now_ms + LINGER_MS)
+            self._look_later(now_ms + limits.LINGER_MS)
 
     def _refuse_unread(self, refused: HttpRefused) -> None:
-        """Say no to what is not a request, and close: where the next one begins is not known."""
+        """Refuse an unreadable request and close: the start of the next one is unknown."""
         self._refuse_by(self.door.routes.area_of(segments_of(self._reader.path() or "/")), refused)
 
     def _refuse_by(self, area: Area, refused: HttpRefused) -> None:
         before: i64 = len(self.out)
-        # The preface of HTTP/2 asks for no path, so for nobody's JSON; but people may read along.
+        # The preface of HTTP/2 has no path, so no area's JSON applies; plain text for people.
         is_text = refused.status == 505 and not self._reader.path().startswith("/")
         self.out.write(
             response(
                 refused.status,
                 f"{refused}\n".encode() if is_text else area.refusal(refused),
-                TEXT if is_text else JSON,
+                TEXT if is_text else JSON_TYPE,
                 refused.headers,
                 keep_alive=False,
                 is_head=False,
@@ -264,12 +261,12 @@ class HttpSession(Session):
                 common=self.door.common,
             )
         )
-        # Nothing was looked at.
+        # The answer discloses nothing of the yard.
         self.narrow(before, 0)
         self.is_finished = True
 
     def resume(self, now_ms: i64) -> None:
-        """Go on with what was sent ahead, and with streams whose output has gone."""
+        """Continue with pipelined requests, and with streams whose output has left."""
         other = self._other
         if other is not None and self._early:
             early = self._early
@@ -282,31 +279,31 @@ class HttpSession(Session):
             return
         call = self._call
         if call is not None and call.pending is not None and (was_stalled or call.has_more):
-            # What it writes is taken at once.
+            # Its output is collected after this, without waking the peer.
             self._is_serving = True
             call.pending.drained(now_ms)
             self._is_serving = False
-        self._go_on(now_ms)
+        self._proceed(now_ms)
         if self._input_ended and self._call is None and not self._reader.requests:
             self.is_finished = True
 
     def half_close(self, now_ms: i64) -> None:
-        """Let nothing wait any more: the peer has sent its last."""
+        """Answer waiting calls now: the client has closed its side."""
         other = self._other
         if other is not None:
-            other.hurry(now_ms)
+            other.stop_waiting(now_ms)
             self.is_finished = True
             return
         call = self._call
         while call is not None and call.pending is not None:
-            call.pending.hurry(now_ms)
+            call.pending.stop_waiting(now_ms)
             if not call.is_answered:
                 break
-            self._go_on(now_ms)
+            self._proceed(now_ms)
             call = self._call
 
     def end_input(self, now_ms: i64) -> None:
-        """Answer what is complete; then there is no more to come."""
+        """Answer complete requests, then finish."""
         self._input_ended = True
         self.half_close(now_ms)
         self.resume(now_ms)
@@ -314,13 +311,13 @@ class HttpSession(Session):
             self.is_finished = True
 
     def closed(self, now_ms: i64) -> None:
-        """Let go of the call under way."""
+        """Free the current call and everything else: the connection is gone."""
         self.is_finished = True
         self._stop_looking()
-        self._hurry = None
-        if self._idleness is not None:
-            self.door.yard.disarm(self._idleness)
-            self._idleness = None
+        self._request_timeout = None
+        if self._idle_timeout is not None:
+            self.door.yard.disarm(self._idle_timeout)
+            self._idle_timeout = None
         self._admitted = None
         if self._turn is not None:
             self._turn.leave()
@@ -345,14 +342,14 @@ class HttpSession(Session):
             call.request.body = b""
             if pending is not None:
                 pending.gone(now_ms)
-        regret = self.regret
-        self.regret = None
-        if regret is not None and self.unsent_size() > 0:
-            regret.lost(now_ms)
+        undo = self.undo
+        self.undo = None
+        if undo is not None and self.unsent_size() > 0:
+            undo.lost(now_ms)
         self.let_go()
 
     def unread_size(self) -> i64:
-        """Return how much was sent ahead of what can be served."""
+        """Return the size of pipelined requests that wait."""
         other = self._other
         if other is not None:
             return other.unread_size()
@@ -360,17 +357,17 @@ class HttpSession(Session):
             return 0
         size = self._reader.held_bytes
         for request in self._reader.requests:
-            size += REQUEST_WEIGHT + len(request.body)
+            size += limits.REQUEST_WEIGHT + len(request.body)
         return size
 
     def doing(self) -> str:
-        """Return the method and the route of the call, or what the connection became."""
+        """Return the method and the route of the current call, for the log."""
         if self._other is not None:
             return "HTTP, upgraded"
         call = self._call
         if call is None:
             return "HTTP"
-        # Not the path, which may hold what is nobody else's business.
+        # Not the path, which may hold private data.
         return f"HTTP {call.request.method} {'' if call.route is None else call.route.pattern}"
 
     # -- calls ---------------------------------------------------------------------------------
@@ -384,9 +381,9 @@ class HttpSession(Session):
             call = self._admission.call_for(self, request, now_ms)
         else:
             call.begin(now_ms)
-        # Set first: whoever serves may answer at once.
+        # Set first: the route may answer at once.
         self._call = call
-        self.regret = None
+        self.undo = None
         self.enough = -1
         try:
             route = call.route if call.route is not None else self._admission.admit(call)
@@ -405,12 +402,12 @@ class HttpSession(Session):
         except TextDamaged as damage:
             self._refuse(call, corrupt(damage))
         except Refused as other:
-            # Whatever else a verb refuses, in its own words. The name is new: compiled, a name has
-            # the type of what it was first bound to, and this is no HttpRefused.
+            # Any other refusal of a verb. `other` is a new name: in compiled code a name keeps the
+            # type of its first binding, which is HttpRefused for `refused`.
             self._refuse(call, HttpRefused(400, "invalid_request", str(other)))
 
     def _admit_early(self, request: HttpRequest, now_ms: i64) -> bool:
-        """Look at the head of a request before its body is read; False if it was refused."""
+        """Check the head of a request before its body is read; return False if it was refused."""
         if self._is_lingering:
             return False
         admitted = self._admitted
@@ -425,7 +422,7 @@ class HttpSession(Session):
             if wait_ms == 0:
                 self.refuse_early(refused, call.area, now_ms)
             else:
-                # Nothing of the body is kept meanwhile.
+                # The body is discarded meanwhile.
                 self._is_lingering = True
                 self._stop_looking()
                 self._reader.forget()
@@ -441,21 +438,23 @@ class HttpSession(Session):
             raise HttpRefused(413, "payload_too_large", "Request body too large")
 
     def refuse_early(self, refused: HttpRefused, area: Area, now_ms: i64) -> None:
-        """Refuse a request of which only the head was read; of its body nothing is kept."""
+        """Refuse a request of which only the head was read; discard its body."""
         self._refuse_by(area, refused)
         self._linger(now_ms)
         self._reader.forget()
 
-    def _refuse(self, call: Call, refused: HttpRefused) -> None:
+    def _refuse(self, call: HttpCall, refused: HttpRefused) -> None:
         assert not call.is_streaming
-        # Whatever was enough for the answer that is not given.
+        # Not the batch that the withheld answer was waiting for.
         self.enough = -1
-        call.answer(refused.status, call.answering_area().refusal(refused), JSON, refused.headers)
+        call.answer(
+            refused.status, call.answering_area().refusal(refused), JSON_TYPE, refused.headers
+        )
 
     # -- answers -------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Write something that waits for all that was appended, or for as much as is `enough`."""
+        """Write data that waits for the batch `enough`, or for everything that was appended."""
         before: i64 = len(self.out)
         self.out.write(data)
         if self.enough >= 0:
@@ -463,17 +462,17 @@ class HttpSession(Session):
             self.enough = -1
 
     def write_answer(
-        self, call: Call, status: i64, body: bytes, content_type: str, headers: bytes
+        self, call: HttpCall, status: i64, body: bytes, content_type: str, headers: bytes
     ) -> None:
-        """Write the answer to a call, and be ready for the next."""
+        """Write the answer to a call, and end the call."""
         request = call.request
         if len(body) >= SIZE_MIN and status == 200 and compression.is_large(body, content_type):
             if not compression.is_wanted(call) or request.method == "HEAD":
                 headers += compression.VARY
             elif len(body) <= compression.PIECE_SIZE:
                 body = compression.compress(body)
-                headers += compression.LINES
-            elif self.regret is None:
+                headers += compression.GZIP_HEADERS
+            elif self.undo is None:
                 self._write_packed(call, [body], content_type, headers)
                 return
         if self._admission.origin_lines:
@@ -495,21 +494,21 @@ class HttpSession(Session):
 
     def _keeps_alive(self, request: HttpRequest) -> bool:
         is_last = (self._input_ended or self.door.is_draining) and not self._reader.requests
-        # Behind a request for another protocol nothing is read as HTTP any more.
+        # After an upgrade request nothing more is read as HTTP.
         return request.keep_alive and not request.is_upgrade and not is_last
 
-    def write_long_answer(self, call: Call, pieces: list[bytes]) -> None:
-        """Write an answer of JSON in pieces, which waits for all that was appended."""
+    def write_long_answer(self, call: HttpCall, pieces: list[bytes]) -> None:
+        """Write a JSON answer in pieces; it waits for everything that was appended."""
         request = call.request
         self.enough = -1
-        if compression.is_wanted(call) and request.method != "HEAD" and self.regret is None:
-            self._write_packed(call, pieces, JSON, b"")
+        if compression.is_wanted(call) and request.method != "HEAD" and self.undo is None:
+            self._write_packed(call, pieces, JSON_TYPE, b"")
             return
         keep_alive = self._keeps_alive(request)
         size = sum([len(piece) for piece in pieces])
         head = response_head(
             size,
-            JSON,
+            JSON_TYPE,
             self._admission.origin_lines + compression.VARY,
             keep_alive=keep_alive,
             is_1_0=request.is_1_0,
@@ -519,44 +518,44 @@ class HttpSession(Session):
         self._end_call(call, keep_alive=keep_alive)
 
     def _write_packed(
-        self, call: Call, pieces: list[bytes], content_type: str, headers: bytes
+        self, call: HttpCall, pieces: list[bytes], content_type: str, headers: bytes
     ) -> None:
         """Begin an answer that is compressed over several turns."""
         call.is_answered = False
-        packing = compression.Packing(call, pieces)
+        packing = compression.GzipAnswer(call, pieces)
         call.unpacked_size = packing.size
-        call.begin_stream(packing, content_type, compression.LINES + headers)
-        call.stir()
+        call.begin_stream(packing, content_type, compression.GZIP_HEADERS + headers)
+        call.wake()
 
-    def write_stream_head(self, call: Call, content_type: str, headers: bytes) -> None:
-        """Write the head of an answer whose body comes bit by bit."""
+    def write_stream_head(self, call: HttpCall, content_type: str, headers: bytes) -> None:
+        """Write the head of a streamed answer."""
         headers = self.door.common + self._admission.origin_lines + headers
         self.write(stream_head(200, content_type, headers, is_1_0=call.request.is_1_0))
         if call.is_answered:
-            # Only the head was asked for.
+            # A HEAD request.
             self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
         elif not self._is_serving:
-            self.peer.stirred()
+            self.peer.wake()
 
-    def write_chunk(self, call: Call, data: bytes) -> None:
-        """Write some of a stream."""
+    def write_chunk(self, call: HttpCall, data: bytes) -> None:
+        """Write part of a stream."""
         if call.is_answered:
             return
         self.write(data if call.request.is_1_0 else chunk(data))
         if not self._is_serving:
-            self.peer.stirred()
+            self.peer.wake()
 
-    def write_stream_end(self, call: Call, trailers: bytes) -> None:
+    def write_stream_end(self, call: HttpCall, trailers: bytes) -> None:
         """Write the end of a stream."""
         if not call.request.is_1_0:
             self.write(last_chunk(trailers))
         self._end_call(call, keep_alive=call.request.keep_alive and not call.request.is_1_0)
 
-    def break_off(self, call: Call) -> None:
-        """Leave a stream without its end, and close."""
+    def break_off(self, call: HttpCall) -> None:
+        """Close the connection without the end of the stream."""
         self._end_call(call, keep_alive=False)
 
-    def _end_call(self, call: Call, *, keep_alive: bool) -> None:
+    def _end_call(self, call: HttpCall, *, keep_alive: bool) -> None:
         if call.slot is not None:
             call.let_go()
         if self._call is call:
@@ -564,29 +563,29 @@ class HttpSession(Session):
         if not keep_alive:
             self.is_finished = True
         if not self._is_serving:
-            self.peer.stirred()
+            self.peer.wake()
 
     def has_room(self) -> bool:
-        """Tell whether a stream may write; if not, it is called again when there is room."""
+        """Return whether a stream may write; if not, `drained` is called when there is room."""
         if self.is_stalled:
             return False
-        if self.unsent_size() <= STREAM_MAX:
+        if self.unsent_size() <= limits.STREAM_MAX:
             return True
         self.is_stalled = True
         return False
 
     def unsent_size(self) -> i64:
-        """Return how much was written that has not left yet."""
+        """Return the size of written data that has not left yet."""
         return len(self.out) + self.peer.unsent_size()
 
-    def take_over(self, status: i64, headers: bytes, other: TakenOver) -> None:
-        """Let something else speak on this connection from here on."""
+    def take_over(self, status: i64, headers: bytes, other: UpgradedConnection) -> None:
+        """Hand the connection over to another protocol."""
         self.write(b"HTTP/1.1 %d Switching Protocols\r\n%s\r\n" % (status, headers))
         self._call = None
         self._other = other
         rest = self._reader.rest
         if rest:
             self._reader.rest = b""
-            # Later in this turn: whoever takes over is not ready yet.
+            # Passed on later in this turn: the new protocol is not set up yet.
             self._early = rest
-            self.peer.stirred()
+            self.peer.wake()

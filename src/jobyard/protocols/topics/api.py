@@ -1,30 +1,28 @@
-"""The topics API as an area of the HTTP port: its keys, and its way of saying no."""
+"""The topics API as an area of the HTTP port: authentication and the format of errors."""
 
 import json
 from typing import Final, final
 
-from jobyard.protocols.http.call import JSON, Call, HttpRefused
+from jobyard.protocols.http.call import JSON_TYPE, HttpCall, HttpRefused
 from jobyard.protocols.http.routes import OPEN, Area, Route, Schema
-from jobyard.protocols.topics.api_keys import Key, find_key
+from jobyard.protocols.topics.api_keys import ApiKey, find_key
 from jobyard.protocols.topics.door import TopicsDoor
-from jobyard.protocols.topics.names import EVENTS
+from jobyard.protocols.topics.names import EVENTS_TOPIC
 from jobyard.wire.http.accept import admits
 from jobyard.wire.http.request import parse_query
 
 _BEARER: Final = "bearer "
-# What most clients say they take.
+# The Accept header of most clients.
 ANYTHING: Final = "*/*"
-# Any key will do: what it opens is asked later.
+# Any key is accepted here; its scopes are checked later.
 ANY_KEY: Final = "any"
-# What asks whether the server is well; open to everybody unless the server is told otherwise.
+# The action of health endpoints, open to everyone unless the configuration requires a key.
 PROBE: Final = "probe"
-# What a topic may be called.
-NAME: Final[Schema] = {
+TOPIC_NAME_SCHEMA: Final[Schema] = {
     "title": "TopicName",
     "type": "string",
     "pattern": "^([A-Za-z0-9][A-Za-z0-9._:-]{0,254}|_events)$",
 }
-# The body that says no.
 ERROR: Final[Schema] = {
     "title": "TopicsError",
     "type": "object",
@@ -34,8 +32,8 @@ ERROR: Final[Schema] = {
             "type": "object",
             "required": ["code", "message"],
             "properties": {
-                "code": {"type": "string", "description": "What programs go by."},
-                "message": {"type": "string", "description": "For people."},
+                "code": {"type": "string", "description": "Error code for programs."},
+                "message": {"type": "string", "description": "Description for people."},
                 "detail": {"type": "object"},
             },
         }
@@ -50,12 +48,12 @@ class TopicsArea(Area):
     def __init__(self, door: TopicsDoor) -> None:
         self.door = door
 
-    def admit(self, call: Call, route: Route) -> None:
-        """Refuse a caller without a key, or whose key does not open this."""
+    def admit(self, call: HttpCall, route: Route) -> None:
+        """Refuse a caller without a key, or with a key that does not allow this."""
         if self._is_open(route):
             return
         accept = call.header("accept")
-        if accept and accept not in (ANYTHING, JSON) and not route.is_stream:
+        if accept and accept not in (ANYTHING, JSON_TYPE) and not route.is_stream:
             _check_accept(accept, call, route)
         keys = self.door.keys
         if not keys:
@@ -63,43 +61,43 @@ class TopicsArea(Area):
         key = find_key(keys, _shown_key(call, route))
         if key is None:
             challenge = b"WWW-Authenticate: Bearer\r\n"
-            needed = "a key is needed: Authorization: Bearer KEY"
+            needed = "an API key is required: Authorization: Bearer KEY"
             raise HttpRefused(401, "unauthorized", needed, headers=challenge)
         if route.action not in (ANY_KEY, PROBE) and not key.may(route.action):
-            raise HttpRefused(403, "forbidden", f"this key may not {route.action}")
+            raise HttpRefused(403, "forbidden", f"this key does not allow {route.action}")
         call.identity = key
         if "{topic}" in route.pattern:
             check_name(call, call.params[0])
 
     def refusal(self, refused: HttpRefused) -> bytes:
-        """Return the body that says no."""
+        """Return the body of an error."""
         error: dict[str, object] = {"code": refused.code, "message": str(refused)}
         if refused.detail is not None:
             error["detail"] = refused.detail
         return json.dumps({"error": error}, separators=(",", ":")).encode()
 
     def is_guarded(self) -> bool:
-        """Tell whether nobody is served without a key."""
+        """Return whether every caller needs a key."""
         return len(self.door.keys) > 0
 
     def name(self) -> str:
-        """Return what the API is called."""
+        """Return the name of the API."""
         return "topics"
 
     def refusal_schema(self) -> Schema:
-        """Return the schema of a body that says no."""
+        """Return the schema of an error body."""
         return ERROR
 
     def segment_schema(self, name: str) -> Schema:
-        """Return the schema of what stands in braces."""
-        return NAME if name == "topic" else super().segment_schema(name)
+        """Return the schema of a path segment in braces."""
+        return TOPIC_NAME_SCHEMA if name == "topic" else super().segment_schema(name)
 
     def refusals(self, route: Route) -> tuple[int, ...]:
-        """Return the statuses of answers that say no to any route."""
+        """Return the error statuses that every route may answer with."""
         return () if self._is_open(route) else (406,)
 
     def scopes(self, route: Route) -> list[str] | None:
-        """Return what a caller's key must allow; None if no key is asked for."""
+        """Return the scopes that a caller's key must have; None if no key is required."""
         if not self.door.keys or self._is_open(route):
             return None
         return [] if route.action in (ANY_KEY, PROBE) else route.action.split("+")
@@ -108,16 +106,16 @@ class TopicsArea(Area):
         return route.action == OPEN or (route.action == PROBE and not self.door.guards_probes)
 
 
-def _check_accept(accept: str, call: Call, route: Route) -> None:
-    """Refuse a caller who takes nothing of what there is; streams look for themselves."""
+def _check_accept(accept: str, call: HttpCall, route: Route) -> None:
+    """Refuse a caller that accepts none of the route's types; streams check this themselves."""
     if call.request.is_upgrade:
         return
-    kinds = (JSON, *route.shape.texts)
+    kinds = (JSON_TYPE, *route.shape.texts)
     if not any(admits(accept, kind) for kind in kinds):
-        raise HttpRefused(406, "not_acceptable", f"the answer is {' or '.join(kinds)}")
+        raise HttpRefused(406, "not_acceptable", f"this path answers with {' or '.join(kinds)}")
 
 
-def _shown_key(call: Call, route: Route) -> str:
+def _shown_key(call: HttpCall, route: Route) -> str:
     shown = call.header("authorization")
     if shown[: len(_BEARER)].lower() == _BEARER:
         return shown[len(_BEARER) :].strip()
@@ -127,32 +125,32 @@ def _shown_key(call: Call, route: Route) -> str:
     return ""
 
 
-def check_open(call: Call) -> None:
-    """Refuse what is new while the server only works off what it has."""
+def check_open(call: HttpCall) -> None:
+    """Refuse new work while the server is draining."""
     if call.session.door.is_draining:
         soon = b"Retry-After: 1\r\n"
-        raise HttpRefused(503, "shutting_down", "nothing new is taken any more", headers=soon)
+        raise HttpRefused(503, "shutting_down", "the server is shutting down", headers=soon)
 
 
-def may_see(call: Call, name: str) -> bool:
-    """Tell whether the caller's key covers a name."""
+def may_see(call: HttpCall, name: str) -> bool:
+    """Return whether the caller's key covers a name."""
     key = call.identity
-    if not isinstance(key, Key):
+    if not isinstance(key, ApiKey):
         return True
-    if name == EVENTS:
-        # It tells of every queue, so only a key for all of them opens it, or one that names it.
-        return not key.prefixes or EVENTS in key.prefixes
+    if name == EVENTS_TOPIC:
+        # It shows every queue, so the key must cover all names, or this one explicitly.
+        return not key.prefixes or EVENTS_TOPIC in key.prefixes
     return key.covers(name)
 
 
-def check_name(call: Call, name: str) -> None:
+def check_name(call: HttpCall, name: str) -> None:
     """Refuse a name that the caller's key does not cover."""
     if not may_see(call, name):
         raise HttpRefused(403, "forbidden", f"this key does not cover {name}")
 
 
-def check_scope(call: Call, scope: str) -> None:
-    """Refuse what the caller's key does not allow beyond the route itself."""
+def check_scope(call: HttpCall, scope: str) -> None:
+    """Refuse a caller whose key lacks a scope that the route itself does not require."""
     key = call.identity
-    if isinstance(key, Key) and not key.may(scope):
-        raise HttpRefused(403, "forbidden", f"this key may not {scope}")
+    if isinstance(key, ApiKey) and not key.may(scope):
+        raise HttpRefused(403, "forbidden", f"this key does not allow {scope}")

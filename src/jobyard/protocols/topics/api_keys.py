@@ -1,7 +1,7 @@
-"""The keys of the topics API: who may do what, on which names.
+"""API keys of the topics API: what each key allows, and on which topic names.
 
-A key is `text`, `text:scopes` or `text:scopes:prefixes`. Only its hash is kept, and every known key
-is compared with what a caller shows, so the time taken tells nothing.
+A key is `text`, `text:scopes` or `text:scopes:prefixes`. Only its hash is stored, and what a caller
+sends is compared with every known key, so that timing reveals nothing.
 """
 
 from typing import Final, final
@@ -11,46 +11,53 @@ from mypy_extensions import i64
 from jobyard.errors import StartRefused
 from jobyard.model.secrets import digest_of, is_digest_of
 
-READ: Final = "read"
-WRITE: Final = "write"
-DELETE: Final = "delete"
-ADMIN: Final = "admin"
-SCOPES: Final = (READ, WRITE, DELETE, ADMIN)
 
-_LETTERS: Final = {"r": READ, "w": WRITE, "d": DELETE, "a": ADMIN}
+@final
+class Scope:
+    """The scopes of an API key."""
+
+    READ: Final = "read"
+    WRITE: Final = "write"
+    DELETE: Final = "delete"
+    ADMIN: Final = "admin"
+
+
+SCOPES: Final = (Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN)
+
+_LETTERS: Final = {"r": Scope.READ, "w": Scope.WRITE, "d": Scope.DELETE, "a": Scope.ADMIN}
 
 
 @final
-class Key:
-    """What one key opens."""
+class ApiKey:
+    """Hash, scopes and name prefixes of one key."""
 
     def __init__(self, text: str, scopes: frozenset[str], prefixes: tuple[str, ...]) -> None:
         self.digest: bytes = digest_of(text.encode())
         self.scopes = scopes
         self.prefixes = prefixes
-        # Of those who show it: streams that are open, and calls that are not answered yet.
+        # Open streams and waiting calls of all clients with this key.
         self.streams_count: i64 = 0
         self.waiting_count: i64 = 0
 
     def may(self, scope: str) -> bool:
-        """Tell whether it opens all that a scope, or several joined by +, stands for."""
+        """Return whether the key has a scope, or all of several scopes joined by +."""
         return all(one in self.scopes for one in scope.split("+"))
 
     def covers(self, name: str) -> bool:
-        """Tell whether a name is one of its own."""
+        """Return whether the key covers a topic name."""
         return not self.prefixes or name.startswith(self.prefixes)
 
 
-def read_keys(text: str) -> list[Key]:
-    """Return the keys in a list separated by commas; a scope nobody knows refuses the start."""
+def read_keys(text: str) -> list[ApiKey]:
+    """Return the keys in a comma-separated list; an unknown scope refuses the start."""
     return [_key(entry.strip()) for entry in text.split(",") if entry.strip()]
 
 
-def _key(entry: str) -> Key:
+def _key(entry: str) -> ApiKey:
     text, _, rest = entry.partition(":")
     scopes_text, _, prefixes_text = rest.partition(":")
     if not text:
-        raise StartRefused("a topics key has no text before its scopes")
+        raise StartRefused("a topics API key has no text before its scopes")
     scopes: set[str] = set()
     for word in scopes_text.split("+") if scopes_text else SCOPES:
         if word in SCOPES:
@@ -59,14 +66,14 @@ def _key(entry: str) -> Key:
             scopes.update(_LETTERS[letter] for letter in word)
         else:
             known = ", ".join(SCOPES)
-            raise StartRefused(f"a topics key has the scope {word!r}, which is not one of {known}")
+            raise StartRefused(f"a topics API key has the unknown scope {word!r}; known: {known}")
     prefixes = tuple(one for one in prefixes_text.split("|") if one)
-    return Key(text, frozenset(scopes), prefixes)
+    return ApiKey(text, frozenset(scopes), prefixes)
 
 
-def find_key(keys: list[Key], shown: str) -> Key | None:
-    """Return the key a caller shows, comparing with all of them."""
-    found: Key | None = None
+def find_key(keys: list[ApiKey], shown: str) -> ApiKey | None:
+    """Return the key that a caller sent, after a comparison with all of them."""
+    found: ApiKey | None = None
     for key in keys:
         if is_digest_of(shown.encode(), key.digest):
             found = key

@@ -1,4 +1,4 @@
-"""What all callers of the topics API share."""
+"""State that all calls of the topics API share."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.model.topic.router import Printer
-from jobyard.protocols.shared_limits import MEMORY_DEFAULT, Guard
+from jobyard.protocols.shared_limits import MEMORY_DEFAULT, SharedLimits
 from jobyard.protocols.topics.records.news import QueueNews
 from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
-    from jobyard.protocols.topics.api_keys import Key
+    from jobyard.protocols.topics.api_keys import ApiKey
     from jobyard.protocols.topics.follow.watch import Watch
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Lots:
-    """Draws what nobody can guess; one that counts replays."""
+class RandomSource:
+    """Source of unpredictable bytes; the simulator uses a counter, so that runs can be replayed."""
 
     def draw(self, size: i64) -> bytes:
-        """Return so many random bytes."""
+        """Return `size` random bytes."""
         raise NotImplementedError
 
 
 @final
-class Limits:
-    """How much of each there may be, 0 for no limit; and how much of some there is."""
+class TopicsLimits:
+    """Limits, where 0 means no limit, and some of the current counts."""
 
     def __init__(self) -> None:
         self.topics: i64 = 100_000
@@ -38,7 +38,7 @@ class Limits:
         self.streams_per_key: i64 = 1000
         self.waiting_per_key: i64 = 1000
         self.total_bytes: i64 = 0
-        # Of all bytes: the sum, and until when it is good.
+        # The sum of all bytes, and until when it is used.
         self.bytes_sum: i64 = 0
         self.sum_until_ms: i64 = 0
         self.streams_count: i64 = 0
@@ -46,10 +46,10 @@ class Limits:
 
 @final
 class JobPrinter(Printer):
-    """Shows bodies of jobs as the API does."""
+    """Converts job bodies to JSON, as the API shows them."""
 
     def json_of(self, codec: i64, body: bytes) -> bytes:
-        """Return a body that is no JSON as JSON."""
+        """Return a body of another codec as JSON."""
         return to_json(codec, body)
 
 
@@ -61,19 +61,19 @@ class TopicsDoor:
         self.yard = yard
         yard.routers.printer = JobPrinter()
         self.started_ms: i64 = now_ms
-        self.guard = Guard(MEMORY_DEFAULT)
-        # None: everybody may do everything.
-        self.keys: list[Key] = []
-        # Whoever asks whether the server is well must show a key too.
+        self.shared_limits = SharedLimits(MEMORY_DEFAULT)
+        # Empty: no key is required.
+        self.keys: list[ApiKey] = []
+        # Require a key on the health endpoints too.
         self.guards_probes: bool = False
-        self.lots = Lots()
+        self.random_source = RandomSource()
         self.news = QueueNews(yard.bus)
         self.watches: dict[str, Watch] = {}
-        self.limits = Limits()
-        # Exports take turns: when the last page was made, and the first time nobody waits for.
+        self.limits = TopicsLimits()
+        # Exports take turns: when the last page was made, and the first time not yet reserved.
         self.exported_ms: i64 = 0
         self.export_free_ms: i64 = 0
 
     def wall_ms(self, steady_ms: i64) -> i64:
-        """Return a steady time as the clock on the wall shows it."""
+        """Convert a steady time to wall-clock time."""
         return steady_ms + self.yard.journal.wall_offset_ms

@@ -1,4 +1,4 @@
-"""Finds the topic a call names, be it a log or a queue, and makes it where a call may."""
+"""Finds the topic of a call, a log or a queue, and creates or removes topics."""
 
 from mypy_extensions import i64
 
@@ -8,40 +8,41 @@ from jobyard.engine.topics import topic_setup
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import BARRED, LOG, QUEUE, BadConfig, TopicConfig, read_config
 from jobyard.model.topic.log import LogTopic
-from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.api import check_name
 from jobyard.protocols.topics.body import invalid
-from jobyard.protocols.topics.names import EVENTS, check_read_name, check_topic_name
+from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name, check_topic_name
 from jobyard.protocols.topics.records.events import is_events
 
 
 def no_topic(name: str) -> HttpRefused:
-    """Return the refusal of a call about a topic that is not there."""
-    return HttpRefused(404, "topic_not_found", f"there is no topic {name}; a PUT makes it")
+    """Return the refusal of a call about a topic that does not exist."""
+    hint = "no history is kept" if name == EVENTS_TOPIC else "create it with PUT"
+    return HttpRefused(404, "topic_not_found", f"topic {name} does not exist; {hint}")
 
 
 def is_topic(queue: Queue) -> bool:
-    """Tell whether a queue is there for topics: made here, or with a job at any time.
+    """Return whether a queue is visible as a topic: created here, or ever used for a job.
 
-    One that a client of another door only looks at is in nobody's way.
+    A queue that clients of another door only watch is not a topic.
     """
     config = queue.config
     return (config is not None and config is not BARRED) or queue.next_seq > 1
 
 
 def find_queue(yard: Yard, name: str) -> Queue | None:
-    """Return the queue of that name, if it is there for topics."""
+    """Return the queue with that name if it is visible as a topic."""
     queue = yard.queues.get(name)
     return queue if queue is not None and is_topic(queue) else None
 
 
 def queue_of(yard: Yard, name: str) -> Queue:
-    """Return the queue a call is about."""
-    if name == EVENTS and not is_events(yard, name):
+    """Return the queue of a call; refuse logs and missing topics."""
+    if name == EVENTS_TOPIC and not is_events(yard, name):
         raise no_topic(name)
     check_read_name(name)
-    if name == EVENTS or name in yard.logs:
-        raise HttpRefused(409, "not_a_queue", f"{name} is a log")
+    if name == EVENTS_TOPIC or name in yard.logs:
+        raise HttpRefused(409, "not_a_queue", f"{name} is a log, not a queue")
     queue = find_queue(yard, name)
     if queue is None:
         raise no_topic(name)
@@ -49,23 +50,23 @@ def queue_of(yard: Yard, name: str) -> Queue:
 
 
 def log_of(yard: Yard, name: str) -> LogTopic:
-    """Return the log a call is about."""
+    """Return the log of a call; refuse queues and missing topics."""
     check_topic_name(name)
     log = yard.logs.get(name)
     if log is not None:
         return log
     if find_queue(yard, name) is not None:
-        raise HttpRefused(409, "not_a_log", f"{name} is a queue")
+        raise HttpRefused(409, "not_a_log", f"{name} is a queue, not a log")
     raise no_topic(name)
 
 
 def incarnation_of(log: LogTopic) -> str:
-    """Return what tells a log from others of its name; too long for a number in JavaScript."""
+    """Return the id of this life of a log; a string, as JavaScript numbers are too short for it."""
     return str(int(log.incarnation))
 
 
-def wanted_config(call: Call, name: str, given: dict[str, object]) -> TopicConfig:
-    """Return the configuration that a caller describes, and may set, for a topic."""
+def wanted_config(call: HttpCall, name: str, given: dict[str, object]) -> TopicConfig:
+    """Return the configuration that a caller requests for a topic, checked against its key."""
     try:
         config = read_config(given)
     except BadConfig as bad:
@@ -78,19 +79,19 @@ def wanted_config(call: Call, name: str, given: dict[str, object]) -> TopicConfi
     return config
 
 
-def check_letters(yard: Yard, config: TopicConfig) -> None:
+def check_dead_letter_topic(yard: Yard, config: TopicConfig) -> None:
     """Refuse a configuration that sends dead letters to a queue."""
     letters = config.dead_letter
     if letters is None or config.type != QUEUE or find_queue(yard, letters) is None:
         return
-    # Its jobs would come back for ever, and nobody would know why.
-    message = f"{letters} is a queue, and dead letters go to a log"
+    # Dead letters would become jobs again and circulate forever.
+    message = f"dead_letter must be a log, and {letters} is a queue"
     detail: dict[str, object] = {"reason": "dead_letter_queue"}
     raise HttpRefused(409, "topic_exists_incompatible", message, detail)
 
 
 def make_topic(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> None:
-    """Make a topic that is not there."""
+    """Create a topic that does not exist."""
     if config.type == LOG:
         logs.open_log(yard, name, config, now_ms)
     else:
@@ -98,7 +99,7 @@ def make_topic(yard: Yard, name: str, config: TopicConfig, now_ms: i64) -> None:
 
 
 def drop_topic(yard: Yard, name: str, now_ms: i64) -> bool:
-    """Remove a topic with all it holds; tell whether there was one."""
+    """Remove a topic with all its records; return whether it existed."""
     log = yard.logs.get(name)
     if log is not None:
         logs.drop_log(yard, log, now_ms)

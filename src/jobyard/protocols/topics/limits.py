@@ -1,7 +1,7 @@
-"""What callers of the topics API may use up, and the refusal of whoever wants more.
+"""Resource limits of the topics API, and the refusals of calls that exceed them.
 
-Things that last a while hold a slot, which is given back when they end, however they do. What is
-counted per key is not counted where no keys are asked for.
+Streams and waiting calls hold a slot and always free it when they end. Limits per key apply only
+if API keys are configured.
 """
 
 from __future__ import annotations
@@ -10,51 +10,51 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.protocols.http.call import Call, HttpRefused, Slot
-from jobyard.protocols.topics.api_keys import Key
+from jobyard.protocols.http.call import HttpCall, HttpRefused, Slot
+from jobyard.protocols.topics.api_keys import ApiKey
 from jobyard.protocols.topics.find import is_topic
 
 if TYPE_CHECKING:
     from jobyard.protocols.topics.door import TopicsDoor
 
 _RETRY: Final = b"Retry-After: 1\r\n"
-# How long a sum of all bytes is good for; what is written meanwhile is added to it.
+# How long the sum of all bytes is used before it is computed again; writes are added meanwhile.
 SUM_MS: Final = 1000
 
 
 def throttled(limit: str, most: i64) -> HttpRefused:
-    """Return the refusal of one more than there may be."""
+    """Return the refusal of a call that exceeds a limit."""
     detail: dict[str, object] = {"limit": limit, "max": int(most)}
-    return HttpRefused(429, "throttled", f"{limit} is {most}", detail, _RETRY)
+    return HttpRefused(429, "throttled", f"the limit {limit} of {most} is reached", detail, _RETRY)
 
 
 def check_topics(door: TopicsDoor, more: i64 = 1) -> None:
-    """Refuse so many more topics than there may be."""
+    """Refuse to create `more` topics beyond the limit."""
     yard = door.yard
     most = door.limits.topics
     if most == 0 or len(yard.logs) + len(yard.queues) + more <= most:
         return
-    # Queues that nobody put anything into count for no door but their own.
+    # Queues that other doors opened and never put a job into do not count.
     if len(yard.logs) + sum(is_topic(queue) for queue in yard.queues.values()) + more > most:
         raise throttled("max_topics", most)
 
 
 def check_routers(door: TopicsDoor) -> None:
-    """Refuse one more router than there may be."""
+    """Refuse to create a router beyond the limit."""
     most = door.limits.routers
     if 0 < most <= len(door.yard.routers.by_name):
         raise throttled("max_routers", most)
 
 
 def check_watches(door: TopicsDoor) -> None:
-    """Refuse one more watch than there may be."""
+    """Refuse to create a watch beyond the limit."""
     most = door.limits.watches
     if 0 < most <= len(door.watches):
         raise throttled("max_watch_sessions", most)
 
 
 def check_bytes(door: TopicsDoor, size: i64, now_ms: i64) -> None:
-    """Refuse a write of more bytes than there may be in all topics together."""
+    """Refuse a write that exceeds the limit on the bytes of all topics together."""
     limits = door.limits
     most = limits.total_bytes
     if most == 0:
@@ -72,22 +72,22 @@ def _sum_bytes(door: TopicsDoor) -> i64:
     for log in door.yard.logs.values():
         found += log.bytes
     for queue in door.yard.queues.values():
-        # One without a roster was never used as a topic; one that is long has one in any case.
-        if queue.roster is not None and is_topic(queue):
-            found += queue.roster.bytes
+        # A queue without jobs by seq was never used as a topic; long queues always have them.
+        if queue.jobs_by_seq is not None and is_topic(queue):
+            found += queue.jobs_by_seq.bytes
     return found
 
 
 @final
 class StreamSlot(Slot):
-    """One stream of events or of columns, or one socket."""
+    """Slot of an event stream, an export or a socket."""
 
-    def __init__(self, door: TopicsDoor, call: Call) -> None:
+    def __init__(self, door: TopicsDoor, call: HttpCall) -> None:
         limits = door.limits
         if 0 < limits.streams <= limits.streams_count:
             raise throttled("max_sse_connections", limits.streams)
         identity = call.identity
-        self._key = identity if isinstance(identity, Key) else None
+        self._key = identity if isinstance(identity, ApiKey) else None
         self._limits = limits
         if self._key is not None:
             if 0 < limits.streams_per_key <= self._key.streams_count:
@@ -96,7 +96,7 @@ class StreamSlot(Slot):
         limits.streams_count += 1
 
     def free(self) -> None:
-        """Make room for another."""
+        """Free the slot."""
         self._limits.streams_count -= 1
         if self._key is not None:
             self._key.streams_count -= 1
@@ -104,27 +104,27 @@ class StreamSlot(Slot):
 
 @final
 class WaitSlot(Slot):
-    """One call that is not answered at once."""
+    """Slot of a call that waits for its answer."""
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: ApiKey) -> None:
         self._key = key
         key.waiting_count += 1
 
     def free(self) -> None:
-        """Make room for another."""
+        """Free the slot."""
         self._key.waiting_count -= 1
 
 
-def hold_wait(door: TopicsDoor, call: Call) -> None:
-    """Count a call that is about to wait; refuse one more than its key may have waiting."""
+def hold_wait(door: TopicsDoor, call: HttpCall) -> None:
+    """Count a call that is about to wait; refuse it if its key has too many waiting calls."""
     key = call.identity
-    if isinstance(key, Key):
+    if isinstance(key, ApiKey):
         most = door.limits.waiting_per_key
         if 0 < most <= key.waiting_count:
             raise throttled("max_inflight_per_key", most)
         call.slot = WaitSlot(key)
 
 
-def hold_stream(door: TopicsDoor, call: Call) -> None:
-    """Count a call that is about to become a stream, or refuse it."""
+def hold_stream(door: TopicsDoor, call: HttpCall) -> None:
+    """Count a call that is about to become a stream; refuse it if there are too many."""
     call.slot = StreamSlot(door, call)

@@ -1,22 +1,25 @@
-"""What topics may be called, and the one name that is taken: no other topic begins like it."""
+"""Checks topic names. `_events` is reserved; no other name can begin with an underscore."""
 
-from jobyard.model.topic.config import EVENTS, is_topic_name
+from jobyard.model.topic.config import EVENTS_TOPIC, is_topic_name
 from jobyard.protocols.http.call import HttpRefused
 from jobyard.protocols.topics.body import invalid
 
-__all__ = ["EVENTS", "check_read_name", "check_topic_name"]
+__all__ = ["EVENTS_TOPIC", "check_read_name", "check_topic_name"]
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse what no topic may be called that somebody makes or changes."""
-    if name == EVENTS:
+    """Refuse an invalid name of a topic to create or change."""
+    if name == EVENTS_TOPIC:
         detail: dict[str, object] = {"reason": "read_only"}
-        raise HttpRefused(403, "forbidden", f"{EVENTS} can only be read", detail)
+        raise HttpRefused(403, "forbidden", f"{EVENTS_TOPIC} is read-only", detail)
     if not is_topic_name(name):
-        raise invalid("a topic is named by letters, digits and . _ : -, at most 255 of them")
+        raise invalid(
+            "a topic name consists of 1 to 255 letters, digits and . _ : -, "
+            "and begins with a letter or digit"
+        )
 
 
 def check_read_name(name: str) -> None:
-    """Refuse what no topic is called that somebody reads."""
-    if name != EVENTS:
+    """Refuse an invalid name of a topic to read."""
+    if name != EVENTS_TOPIC:
         check_topic_name(name)

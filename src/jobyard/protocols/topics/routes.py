@@ -1,4 +1,4 @@
-"""Which path of the topics API is served by what."""
+"""The routes of the topics API: method, path, function, required scope and summary."""
 
 from functools import partial
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from jobyard.protocols.http.routes import Route, Routes
 from jobyard.protocols.topics.admin import health, routers, topics
 from jobyard.protocols.topics.api import ANY_KEY, PROBE, TopicsArea
-from jobyard.protocols.topics.api_keys import ADMIN, DELETE, READ, WRITE
+from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.protocols.topics.export import export
 from jobyard.protocols.topics.follow import socket, watch
@@ -16,7 +16,7 @@ from jobyard.protocols.topics.schemas.export import EXPORT_SHAPES
 from jobyard.protocols.topics.schemas.follow import FOLLOW_SHAPES
 from jobyard.protocols.topics.schemas.records import SHAPES
 
-TAKE: Final = f"{READ}+{WRITE}"
+TAKE: Final = f"{Scope.READ}+{Scope.WRITE}"
 
 
 def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
@@ -27,32 +27,32 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
     router = "/v0/routers/{router}"
     shapes = {**SHAPES, **FOLLOW_SHAPES, **EXPORT_SHAPES}
     for method, pattern, serve, action, summary in (
-        ("GET", "/v0/topics", topics.list_topics, READ, "List topics"),
-        ("PUT", one, topics.put_topic, ADMIN, "Make a topic, or configure it anew"),
-        ("GET", one, topics.get_topic, READ, "Show a topic"),
-        ("DELETE", one, topics.delete_topic, DELETE, "Remove a topic"),
-        ("POST", one, writes.write, WRITE, "Write records"),
-        ("POST", f"{one}/diff", reads.diff, READ, "Read records from a cursor"),
-        ("GET", f"{one}/export", export.export, READ, "Read a range as columns"),
-        ("GET", f"{one}/seq", export.seq, READ, "Find the first record of a time"),
-        ("POST", f"{one}/delete", reads.delete, DELETE, "Delete records"),
+        ("GET", "/v0/topics", topics.list_topics, Scope.READ, "List topics"),
+        ("PUT", one, topics.put_topic, Scope.ADMIN, "Create or reconfigure a topic"),
+        ("GET", one, topics.get_topic, Scope.READ, "Show a topic"),
+        ("DELETE", one, topics.delete_topic, Scope.DELETE, "Delete a topic"),
+        ("POST", one, writes.write, Scope.WRITE, "Write records"),
+        ("POST", f"{one}/diff", reads.diff, Scope.READ, "Read records from a cursor"),
+        ("GET", f"{one}/export", export.export, Scope.READ, "Export a range as columns"),
+        ("GET", f"{one}/seq", export.seq, Scope.READ, "Find the first record at a time"),
+        ("POST", f"{one}/delete", reads.delete, Scope.DELETE, "Delete records"),
         ("POST", f"{one}/claim", leases.claim, TAKE, "Lease jobs"),
-        ("POST", f"{one}/ack", leases.ack, WRITE, "Finish leased jobs"),
-        ("POST", f"{one}/nack", leases.nack, WRITE, "Give leased jobs back"),
-        ("POST", f"{one}/dead-letter", leases.dead_letter, WRITE, "Give leased jobs up"),
-        ("POST", f"{one}/extend", leases.extend, WRITE, "Keep leased jobs for longer"),
-        ("POST", f"{one}/redrive", leases.redrive, WRITE, "Bring dead letters back"),
-        ("POST", f"{one}/purge", leases.purge, DELETE, "Remove dead letters"),
-        ("GET", "/v0/routers", routers.list_routers, READ, "List routers"),
-        ("PUT", router, routers.put_router, ADMIN, "Make a router, or set it anew"),
-        ("GET", router, routers.get_router, READ, "Show a router"),
-        ("DELETE", router, routers.delete_router, DELETE, "Remove a router"),
-        ("POST", "/v0/watch", watch.create, READ, "Begin to watch topics"),
-        ("GET", "/v0/ws", socket.open_socket, ANY_KEY, "Follow topics and write to them"),
-        ("GET", "/v0/health", health.health, PROBE, "Tell that the server is up"),
-        ("GET", "/v0/ready", health.ready, PROBE, "Tell that the server serves"),
-        ("GET", "/readyz", health.ready, PROBE, "Tell that the server serves"),
-        ("GET", "/v0/metrics", health.metrics, READ, "Show counters"),
+        ("POST", f"{one}/ack", leases.ack, Scope.WRITE, "Finish leased jobs"),
+        ("POST", f"{one}/nack", leases.nack, Scope.WRITE, "Return leased jobs"),
+        ("POST", f"{one}/dead-letter", leases.dead_letter, Scope.WRITE, "Dead-letter leased jobs"),
+        ("POST", f"{one}/extend", leases.extend, Scope.WRITE, "Extend leases"),
+        ("POST", f"{one}/redrive", leases.redrive, Scope.WRITE, "Make dead letters ready again"),
+        ("POST", f"{one}/purge", leases.purge, Scope.DELETE, "Delete dead letters"),
+        ("GET", "/v0/routers", routers.list_routers, Scope.READ, "List routers"),
+        ("PUT", router, routers.put_router, Scope.ADMIN, "Create or change a router"),
+        ("GET", router, routers.get_router, Scope.READ, "Show a router"),
+        ("DELETE", router, routers.delete_router, Scope.DELETE, "Delete a router"),
+        ("POST", "/v0/watch", watch.create, Scope.READ, "Create a watch on topics"),
+        ("GET", "/v0/ws", socket.open_socket, ANY_KEY, "Open a WebSocket to follow topics"),
+        ("GET", "/v0/health", health.health, PROBE, "Check that the server is up"),
+        ("GET", "/v0/ready", health.ready, PROBE, "Check that the server accepts requests"),
+        ("GET", "/readyz", health.ready, PROBE, "Check that the server accepts requests"),
+        ("GET", "/v0/metrics", health.metrics, Scope.READ, "Show counters"),
     ):
         routes.add(
             Route(
@@ -73,7 +73,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
             area,
             action=TAKE,
             is_stream=True,
-            summary="Have jobs pushed",
+            summary="Stream jobs to a worker",
             shape=shapes[f"GET {one}/work"],
         )
     )
@@ -83,9 +83,9 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
             "/v0/watch/{wid}",
             partial(watch.stream, door),
             area,
-            action=READ,
+            action=Scope.READ,
             is_stream=True,
-            summary="Have records of watched topics pushed",
+            summary="Stream records of watched topics",
             shape=shapes["GET /v0/watch/{wid}"],
         )
     )

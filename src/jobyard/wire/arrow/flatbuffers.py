@@ -1,11 +1,11 @@
-"""Writes flatbuffers from the root down: whatever points at a thing stands before it.
+"""Writes flatbuffers from the root down: a pointer always precedes its target.
 
     table    its size table, then 4 bytes back to that, then its fields, the widest first
     vector   a count of 4 bytes, then the items
     text     a count of 4 bytes, then UTF-8, then a zero
 
-A pointer is the distance to what it points at. A table begins 4 bytes after a multiple of 8, so its
-fields are aligned without gaps. Knows no schema: a table is told by the sizes of its fields.
+A pointer is the distance to its target. A table begins 4 bytes after a multiple of 8, so its fields
+are aligned without gaps. Knows no schema: a table is described by the sizes of its fields.
 """
 
 from typing import Final, final
@@ -28,7 +28,7 @@ class FlatWriter:
         write_i32_le(self._out, 0)
 
     def getvalue(self) -> bytes:
-        """Return what was written."""
+        """Return the bytes written."""
         return self._out.getvalue()
 
     def table(self, pointer: i64, sizes: list[int]) -> list[int]:
@@ -85,7 +85,7 @@ class FlatWriter:
         return first
 
     def _align(self, alignment: i64, ahead: i64) -> None:
-        """See that what begins so many bytes from here is aligned."""
+        """Pad, so that what begins `ahead` bytes from here is aligned."""
         rest: i64 = (len(self._out) + ahead) % alignment
         if rest > 0:
             self._out.write(bytes(int(alignment - rest)))

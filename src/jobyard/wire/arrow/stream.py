@@ -1,12 +1,12 @@
-"""Writes Arrow's IPC stream: columns that data tools take into memory as they are.
+"""Writes Arrow's IPC stream: columns that data tools load into memory unchanged.
 
     stream    schema, any number of batches, end
     message   FF FF FF FF, size of the head (4), head, body
-    head      a flatbuffer `Message`, filled up with zeros
-    body      of a batch: the parts of its columns one behind the other, each filled up with zeros
+        head      a flatbuffer `Message`, padded with zeros
+        body      of a batch: the buffers of its columns one after the other, each padded with zeros
 
-Heads and parts are filled up to 64 bytes, so all of a stream is aligned in a file. Notes, which are
-texts by name, may stand in the head of each message. Knows no topics and no rows.
+Heads and buffers are padded to 64 bytes, so that all of a stream is aligned in a file. The head of
+each message may hold notes (texts by name). Knows no topics and no rows.
 """
 
 from typing import Final, final
@@ -24,7 +24,7 @@ END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 INT64: Final = 2
 BINARY: Final = 4
 UTF8: Final = 5
-# In microseconds on the wall, UTC; the one kind of time that Spark takes as it is.
+# In microseconds of wall time, UTC; the one kind of time that Spark reads without conversion.
 TIMESTAMP: Final = 10
 
 _ALIGNMENT: Final = 64
@@ -46,8 +46,8 @@ _NO_FIELDS: Final[list[int]] = []
 
 
 @final
-class Field:
-    """A column as the schema tells of it."""
+class ArrowField:
+    """A column in the schema."""
 
     def __init__(self, name: str, kind: int, *, is_nullable: bool = False) -> None:
         self.name = name
@@ -55,7 +55,7 @@ class Field:
         self.is_nullable = is_nullable
 
 
-def schema_message(fields: list[Field], notes: dict[str, str]) -> bytes:
+def schema_message(fields: list[ArrowField], notes: dict[str, str]) -> bytes:
     """Return the message that every stream begins with."""
     flat = FlatWriter()
     header = _begin(flat, _SCHEMA, 0, {})
@@ -69,7 +69,7 @@ def schema_message(fields: list[Field], notes: dict[str, str]) -> bytes:
 
 
 def batch_message(columns: list[Column], notes: dict[str, str]) -> bytes:
-    """Return some rows; the columns are those of the schema, in its order."""
+    """Return a batch of rows; the columns are those of the schema, in its order."""
     assert columns
     count = columns[0].count
     nodes = BytesWriter()
@@ -99,7 +99,7 @@ def batch_message(columns: list[Column], notes: dict[str, str]) -> bytes:
 
 
 def _begin(flat: FlatWriter, kind: i64, body_size: i64, notes: dict[str, str]) -> i64:
-    """Begin the head of a message; return where it points at what kind it is."""
+    """Begin the head of a message; return the position of the pointer to its content."""
     message = flat.table(ROOT, _MESSAGE_SIZES)
     flat.put(message[0], 2, _VERSION_5)
     flat.put(message[1], 1, kind)
@@ -108,7 +108,7 @@ def _begin(flat: FlatWriter, kind: i64, body_size: i64, notes: dict[str, str]) -
     return message[2]
 
 
-def _write_field(flat: FlatWriter, pointer: i64, field: Field) -> None:
+def _write_field(flat: FlatWriter, pointer: i64, field: ArrowField) -> None:
     table = flat.table(pointer, _FIELD_SIZES)
     flat.text(table[0], field.name)
     flat.put(table[1], 1, 1 if field.is_nullable else 0)

@@ -1,4 +1,4 @@
-"""Reads the Accept header: whether a client takes what it is about to be given."""
+"""Parses the Accept header: whether a client accepts a media type."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ _ANY: Final = "*/*"
 
 
 def admits(accept: str, kind: str) -> bool:
-    """Tell whether a header admits a media type; the closest range that names it decides."""
+    """Return whether the header accepts a media type; the most specific matching range decides."""
     if not accept:
         return True
     whole_type = kind[: kind.index("/")] + "/*"
@@ -30,7 +30,7 @@ def admits(accept: str, kind: str) -> bool:
 
 
 def names(accept: str, kind: str) -> bool:
-    """Tell whether a header asks for a media type by its name."""
+    """Return whether the header accepts a media type by its full name."""
     for part in accept.split(","):
         words = part.split(";")
         if words[0].strip().lower() == kind:
@@ -39,7 +39,7 @@ def names(accept: str, kind: str) -> bool:
 
 
 def _is_unwanted(words: list[str]) -> bool:
-    """Tell whether the weight of a range is 0."""
+    """Return whether the weight of a range is 0."""
     for word in words[1:]:
         name, _, weight = word.partition("=")
         if name.strip().lower() == "q":

@@ -18,7 +18,7 @@ _USUAL_NAMES: Final = {
 
 @final
 class HeadLines:
-    """What httptools calls back while it reads a head. Knows no reader, so there is no circle."""
+    """The callbacks of httptools while it reads a head. Holds no reader, to avoid a cycle."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -27,7 +27,7 @@ class HeadLines:
         self.is_complete = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Note a header. Judged later: when this is called depends on how the bytes were cut."""
+        """Add a header. Checked later: when this is called depends on how the bytes were split."""
         self.headers_count += 1
         key = _USUAL_NAMES.get(name)
         if key is None:
@@ -41,5 +41,5 @@ class HeadLines:
             self.headers[key] = text
 
     def on_headers_complete(self) -> None:
-        """Note that httptools saw the end of the head where we did."""
+        """Note that httptools found the end of the head where we did."""
         self.is_complete = True

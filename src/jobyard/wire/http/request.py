@@ -1,13 +1,13 @@
-"""HTTP/1.x as a server hears it: bytes to requests. No I/O, no routes.
+"""HTTP/1.x requests: bytes to requests. No I/O, no routes.
 
-httptools (llhttp, with none of its leniencies) judges and splits the head. Everything that decides
-where a request ends is ours: the end of its head is searched, the length of its body counted, its
-chunks are read here. So every limit is exact, and any way of cutting the input into pieces gives
-the same requests and the same refusal. A request whose end two servers could see in two places is
-refused, and after a refusal nothing is read any more.
+httptools (llhttp, with none of its leniencies) checks and splits the head. Everything that decides
+where a request ends is done here: finding the end of the head, counting the body, reading chunks.
+So every limit is exact, and any split of the input into pieces gives the same requests and the same
+refusal. A request whose end two servers could see in two places is refused, and after a refusal
+nothing more is read.
 
-A length that is announced costs nothing; memory follows the bytes that came. What is held of one
-unfinished request is at most a head (16 KiB) and a body (`body_max`).
+An announced length costs nothing; memory grows with the bytes received. At most one head (16 KiB)
+and one body (`body_max`) of an unfinished request are held.
 """
 
 import re
@@ -29,7 +29,7 @@ from jobyard.wire.http.response import (
 from jobyard.wire.http.target import parse_query, path_in, split_path
 from jobyard.wire.long_input import LongInput
 
-# The whole of HTTP/1 for sessions, wherever it is written.
+# All of HTTP/1 that sessions need, wherever it is defined.
 __all__ = [
     "CONTINUE",
     "BadHttp",
@@ -47,15 +47,15 @@ __all__ = [
 HEADERS_MAX: Final = 100
 HEAD_SIZE_MAX: Final = 16384
 TARGET_SIZE_MAX: Final = 8192
-# Size and extensions of one chunk with its line end; 16 digits are more than any body.
+# Size and extensions of one chunk with its line end; 16 digits are enough for any body.
 CHUNK_LINE_SIZE_MAX: Final = 256
-# Extensions of all chunks of a body: nothing reads them, so they must not be most of the work.
+# Extensions of all chunks of a body: nothing uses them, so they must not be most of the work.
 EXTENSIONS_SIZE_MAX: Final = 16384
 TRAILERS_SIZE_MAX: Final = 8192
-# Empty lines that old clients send after a body; more than these are no mistake.
+# Empty lines that old clients send after a body; more than these are not a mistake.
 BLANKS_SIZE_MAX: Final = 16
 
-# The longest method, the target, the version, two blanks and the line end.
+# The longest method, the target, the version, two spaces and the line end.
 _LINE_SIZE_MAX: Final = 7 + TARGET_SIZE_MAX + 8 + 4
 
 _METHODS: Final = {
@@ -86,7 +86,7 @@ _UPGRADED: Final = 7
 
 
 class BadHttp(Refused):
-    """A request that cannot be read on from; answered with `status`, then the end."""
+    """A request after which the input cannot be parsed; answered with `status`, then closed."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -101,7 +101,7 @@ class HttpRequest:
         self.method = method
         self.path = path
         self.query = query
-        # By lower-case name; what was said twice is joined with ", ".
+        # By lower-case name; repeated headers are joined with ", ".
         self.headers: dict[str, str] = {}
         self.body = b""
         self.is_1_0 = is_1_0
@@ -118,69 +118,69 @@ class HttpRequest:
 
 @final
 class HttpReader:
-    """The requests in one connection's bytes.
+    """The requests in the bytes of one connection.
 
     `requests` are complete, oldest first, for the session to take out. Nothing is read after a
-    `refusal`, after a request that ends the connection, or after an upgrade, behind which all
-    bytes go to `rest`.
+    `refusal`, after a request that ends the connection, or after an upgrade; all bytes after an
+    upgrade go to `rest`.
     """
 
     def __init__(self, body_max: i64) -> None:
         self.requests: list[HttpRequest] = []
         self.refusal: BadHttp | None = None
-        # A head that asks for leave to send its body is complete; the session sets it back.
+        # A head with `Expect: 100-continue` is complete; the session resets it.
         self.wants_continue = False
         self.is_in_head = False
         self.is_in_body = False
         self.held_bytes: i64 = 0
         self.rest = b""
         self._body_max: i64 = body_max
-        # Of the body that is coming, where its length is not known.
+        # Of the current body, if its length is not known.
         self._chunks_max: i64 = body_max
         self._state: i64 = _HEAD
         self._lines = HeadLines()
         self._parser = HttpRequestParser(self._lines)
-        # What could not be read yet, and how far reading has come in what was fed last.
+        # Bytes that could not be parsed yet, and the position in the bytes fed last.
         self._data = b""
         self._at: i64 = 0
-        # Of the head that is being read: its request line, and how much httptools has seen.
+        # Of the current head: its request line, and how much of it httptools has seen.
         self._request: HttpRequest | None = None
         self._parsed_size: i64 = 0
         self._blanks_size: i64 = 0
-        # Of the body: bytes of it, or of the present chunk, that have not come.
+        # Of the body: bytes of it, or of the current chunk, that have not arrived.
         self._left: i64 = 0
         self._is_body_parsed = False
         self._body = LongInput()
         self._extensions_size: i64 = 0
         self._trailers_size: i64 = 0
-        # The host and the line found good last: a connection names the same host in every request,
-        # and who asks again for the same thing, as most do, is spared a third of the work.
+        # The last valid host and request line: a connection names the same host in every request,
+        # and most repeat the line; not checking them again saves a third of the work.
         self._host = ""
         self._refused_path = ""
         self._line = b""
         self._pattern = HttpRequest("", "", "", is_1_0=False)
-        # The last head that was followed by a plain body or none, and what it said: whoever sends
-        # the very same bytes again is asked nothing again.
+        # The last head that was followed by a plain body or none, and its request: identical bytes
+        # are not parsed again.
         self._head = b""
         self._head_request = self._pattern
         self._head_left: i64 = 0
 
     def bound_body(self, most: i64) -> bool:
-        """Take no more than so much of the body that is coming; False if it is to be longer."""
+        """Limit the body that is being received; return False if it is announced to be longer."""
         self._chunks_max = min(most, self._body_max)
         return self._state != _BODY or self._body.size + self._left <= most
 
     def unfinished(self) -> HttpRequest | None:
-        """Return the request whose body is coming; it has none yet."""
+        """Return the request whose body is being received; its body is still empty."""
         return self._request if self.is_in_body else None
 
     def path(self) -> str:
-        """Return the path of the request that is being read or was refused, as far as it came."""
+        """Return the path of the request that is being read or was refused, if it is known yet."""
         request = self._request
         return self._refused_path if request is None else request.path
 
     def feed(self, data: bytes) -> None:
-        """Read on with bytes that came; everything that is complete by now is in `requests`."""
+        """Parse more bytes; every complete request is then in `requests`."""
         if self._state == _UPGRADED:
             self.rest += data
             return
@@ -202,14 +202,14 @@ class HttpReader:
         self.held_bytes = len(self._data) + self._body.size
 
     def forget(self) -> None:
-        """Let go of everything that came: nothing of it is served any more."""
+        """Drop everything received: none of it will be served."""
         self._end(_OVER)
         self._data, self.rest = b"", b""
         self.requests, self.refusal = [], None
         self.held_bytes = 0
 
     def _end(self, state: i64) -> None:
-        """Let go of all that was for reading requests."""
+        """Stop reading requests and drop the current one."""
         self._state = state
         self._at = len(self._data)
         self._request = None
@@ -217,7 +217,7 @@ class HttpReader:
         self.wants_continue = False
 
     def _read_part(self) -> bool:
-        """Read the next part of a request; False if there is too little of it."""
+        """Read the next part of a request; return False if too little of it is there."""
         state = self._state
         if state == _HEAD:
             return self._read_head()
@@ -246,8 +246,8 @@ class HttpReader:
                 return False
         data = self._data
         at = self._at
-        # All of it must fit, the empty line included. The last three bytes that httptools has
-        # seen may be the beginning of the end.
+        # The whole head must fit, including the empty line. The last three bytes that httptools has
+        # seen may be the start of the final line ends.
         start = at + self._parsed_size
         stop: i64 = data.find(b"\r\n\r\n", max(start - 3, at), at + HEAD_SIZE_MAX)
         is_whole = stop >= 0
@@ -256,7 +256,7 @@ class HttpReader:
         try:
             self._parser.feed_data(data[start:stop])
         except HttpParserUpgrade:
-            # It takes everything behind such a head for another protocol. We may not.
+            # It treats everything after such a head as another protocol. We must not.
             is_parser_spent = True
         except HttpParserError as error:
             raise BadHttp(400, f"malformed: {error}") from error
@@ -271,13 +271,13 @@ class HttpReader:
         if not is_parser_spent and self._state in (_HEAD, _BODY) and not self.wants_continue:
             assert request is not None
             self._head = data[at:stop]
-            # Without the body, which comes later and goes with the request.
+            # Without the body, which arrives later and belongs to the request.
             self._head_request = request.without_body()
             self._head_left = self._left if self._state == _BODY else 0
         return True
 
     def _repeat_head(self, size: i64) -> None:
-        """Take a head that was judged before; httptools sees nothing of it nor of its body."""
+        """Accept a head that was checked before; httptools sees neither it nor its body."""
         self._request = self._head_request.without_body()
         self._at += size
         self._blanks_size = 0
@@ -289,12 +289,12 @@ class HttpReader:
         self._is_body_parsed = False
 
     def _read_line(self) -> bool:
-        """Read the request line; httptools gets it only when we have judged it."""
+        """Read the request line; httptools gets it only after it was checked here."""
         if not self._skip_blanks():
             return False
         data = self._data
         at = self._at
-        # Before the line is whole: what speaks TLS may never send a line end.
+        # Checked before the line is complete: a TLS client may never send a line end.
         if not 32 < data[at] < 127:
             raise BadHttp(400, "not an HTTP request")
         end: i64 = data.find(b"\n", at, at + _LINE_SIZE_MAX)
@@ -317,7 +317,7 @@ class HttpReader:
         return True
 
     def _skip_blanks(self) -> bool:
-        """Pass over empty lines before a request; False if no request has begun."""
+        """Skip empty lines before a request; return False if no request has begun."""
         data = self._data
         size: i64 = len(data)
         while self._at < size and data[self._at] == 13:
@@ -332,7 +332,7 @@ class HttpReader:
         return self._at < size
 
     def _judge_head(self, *, is_parser_spent: bool) -> None:
-        """Decide by a head that is all there how its request goes on."""
+        """Check a complete head and decide how its request continues."""
         request = self._request
         assert request is not None
         lines = self._lines
@@ -357,7 +357,7 @@ class HttpReader:
             if headers["expect"].lower() != "100-continue":
                 raise BadHttp(417, "unsupported Expect header")
             self.wants_continue = has_body
-        # httptools would read chunks itself; from here on it sees heads and plain bodies alone.
+        # httptools would read chunks itself; from here on it sees only heads and plain bodies.
         if is_chunked or is_parser_spent:
             self._lines = HeadLines()
             self._parser = HttpRequestParser(self._lines)
@@ -394,7 +394,7 @@ class HttpReader:
             try:
                 self._parser.feed_data(piece)
             except HttpParserError as error:
-                # Not seen to happen: it would count the body otherwise than we do.
+                # Never observed: it would mean that httptools counts the body differently.
                 raise BadHttp(400, f"malformed: {error}") from error
         self._at = at + size
         self._left -= size
@@ -425,7 +425,7 @@ class HttpReader:
             if self._extensions_size > EXTENSIONS_SIZE_MAX:
                 raise BadHttp(400, "too many chunk extensions")
             digits = digits[:extension]
-        # Sixteen hexadecimal digits are more than an i64 holds.
+        # Sixteen hexadecimal digits do not fit in an i64.
         if len(digits.lstrip(b"0")) > 15:
             raise BadHttp(413, f"request body exceeds {self._body_max} bytes")
         size: i64 = int(digits, 16)
@@ -460,7 +460,7 @@ class HttpReader:
         return True
 
     def _read_trailer(self) -> bool:
-        """Check a line behind the last chunk and forget it: no header may come that way."""
+        """Check a line after the last chunk and drop it: trailers never become headers."""
         at = self._at
         limit = TRAILERS_SIZE_MAX - self._trailers_size
         end: i64 = self._data.find(b"\n", at, at + limit)
@@ -485,7 +485,7 @@ class HttpReader:
         self._finish(body)
 
     def _finish(self, body: bytes) -> None:
-        """The request is whole: put it out and be ready for the next, if there can be one."""
+        """Add the complete request to `requests`, and prepare for the next one, if any."""
         request = self._request
         assert request is not None
         request.body = body
@@ -519,7 +519,7 @@ def _request_of(line: bytes) -> HttpRequest:
     if len(words[1]) > TARGET_SIZE_MAX:
         raise BadHttp(414, "request target too long")
     target = words[1].decode("latin-1")
-    # Printable and ASCII is 20 to 7e, and there is no blank left.
+    # Printable ASCII is 20 to 7e, and the spaces were split off.
     if not target.isascii() or not target.isprintable() or "#" in target:
         raise BadHttp(400, "invalid character in the request target")
     if not target.startswith("/"):
@@ -531,7 +531,7 @@ def _request_of(line: bytes) -> HttpRequest:
 
 
 def _origin_form(method: str, target: str) -> str:
-    """Return path and query of a target that is a whole URL, or the `*` of OPTIONS as `/`."""
+    """Return path and query of a target that is a full URL, or `/` for the `*` of OPTIONS."""
     if target == "*" and method == "OPTIONS":
         return "/"
     scheme, mark, rest = target.partition("://")
@@ -545,7 +545,7 @@ def _origin_form(method: str, target: str) -> str:
 
 
 def _judge_encoding(request: HttpRequest) -> None:
-    # httptools finds some of this; a rule that keeps requests apart stands on its own feet.
+    # httptools checks some of this too; rules that keep requests apart must not depend on it.
     if request.is_1_0:
         raise BadHttp(400, "Transfer-Encoding in HTTP/1.0")
     if "content-length" in request.headers:
@@ -558,21 +558,21 @@ def _content_length(headers: dict[str, str]) -> i64:
     text = headers.get("content-length")
     if text is None:
         return 0
-    # One said twice was joined with a comma and is no number any more.
+    # A repeated header was joined with a comma and is not a number.
     if len(text) > 18 or not text.isascii() or not text.isdigit():
         raise BadHttp(400, "invalid Content-Length")
     return int(text)
 
 
 def _judge_connection(request: HttpRequest, *, has_body: bool) -> None:
-    """Find out whether the connection lives on, and whether it is to become another."""
+    """Set whether the connection is kept alive, and whether it is upgraded."""
     options = _tokens(request.headers["connection"])
     if request.is_1_0:
         request.keep_alive = "keep-alive" in options and "close" not in options
         return
     request.keep_alive = "close" not in options
     if "upgrade" in options and "websocket" in _tokens(request.headers.get("upgrade", "")):
-        # A body would stand where frames are to come.
+        # A body would be where frames are expected.
         request.is_upgrade = request.method == "GET" and not has_body
 
 

@@ -1,8 +1,8 @@
-"""HTTP/1.x as a server speaks it: heads, whole answers, chunks. Knows no routes and no bodies.
+"""HTTP/1.x responses: heads, whole responses, chunks. Knows no routes and no bodies.
 
-Every head is made here, so that an answer has exactly one length, or is chunked, or says that it
-ends with the connection. Nothing is checked for line ends: types and further header lines come from
-the sessions, never from a peer.
+Every head is made here, so that a response has exactly one length, or is chunked, or is marked to
+end with the connection. Nothing is checked for line ends: types and additional header lines come
+from sessions, never from a peer.
 """
 
 from typing import Final
@@ -71,21 +71,21 @@ _USUAL_TYPES: Final = {
 }
 
 
-def response(  # noqa: PLR0913  all that differs between answers
+def response(  # noqa: PLR0913  everything that differs between responses
     status: int,
     body: bytes,
     content_type: str,
-    extra: bytes,
+    details: bytes,
     *,
     keep_alive: bool,
     is_head: bool,
     is_1_0: bool,
     common: bytes = b"",
 ) -> bytes:
-    """Return a whole answer; one to HEAD has the head that GET would have.
+    """Return a whole response; the one to HEAD has the head that GET would have.
 
-    `extra` is further header lines, each with its line end, and so is `common`, what stands in
-    every answer; an empty type is left out.
+    `details` and `common` (lines of every response) are additional header lines, each with its
+    line end; an empty type is left out.
     """
     out = BytesWriter()
     _write_head(
@@ -93,7 +93,7 @@ def response(  # noqa: PLR0913  all that differs between answers
         status,
         len(body),
         content_type,
-        extra,
+        details,
         keep_alive=keep_alive,
         is_1_0=is_1_0,
         common=common,
@@ -104,12 +104,12 @@ def response(  # noqa: PLR0913  all that differs between answers
 
 
 def response_head(
-    length: int, content_type: str, extra: bytes, *, keep_alive: bool, is_1_0: bool, common: bytes
+    length: int, content_type: str, details: bytes, *, keep_alive: bool, is_1_0: bool, common: bytes
 ) -> bytes:
-    """Return the head of an answer with status 200 whose body is sent in pieces."""
+    """Return the head of a response with status 200 whose body is sent in pieces."""
     out = BytesWriter()
     _write_head(
-        out, 200, length, content_type, extra, keep_alive=keep_alive, is_1_0=is_1_0, common=common
+        out, 200, length, content_type, details, keep_alive=keep_alive, is_1_0=is_1_0, common=common
     )
     return out.getvalue()
 
@@ -119,14 +119,14 @@ def _write_head(  # noqa: PLR0913  as above
     status: int,
     length: int,
     content_type: str,
-    extra: bytes,
+    details: bytes,
     *,
     keep_alive: bool,
     is_1_0: bool,
     common: bytes,
 ) -> None:
     _write_start(out, status, content_type)
-    if status != 204:  # which may not have one
+    if status != 204:  # must not have one
         out.write(b"Content-Length: ")
         write_number(out, length)
         out.write(b"\r\n")
@@ -136,33 +136,33 @@ def _write_head(  # noqa: PLR0913  as above
         out.write(b"Connection: keep-alive\r\n")
     if len(common) > 0:
         out.write(common)
-    if len(extra) > 0:
-        out.write(extra)
+    if len(details) > 0:
+        out.write(details)
     out.write(b"\r\n")
 
 
-def stream_head(status: int, content_type: str, extra: bytes, *, is_1_0: bool) -> bytes:
-    """Return the head of an answer of unknown length.
+def stream_head(status: int, content_type: str, details: bytes, *, is_1_0: bool) -> bytes:
+    """Return the head of a response of unknown length.
 
-    It goes on in chunks; to HTTP/1.0, which has none, it goes on plainly and ends with the
+    It continues in chunks; for HTTP/1.0, which has none, it continues unframed and ends with the
     connection.
     """
     out = BytesWriter()
     _write_start(out, status, content_type)
     out.write(b"Connection: close\r\n" if is_1_0 else b"Transfer-Encoding: chunked\r\n")
-    out.write(extra)
+    out.write(details)
     out.write(b"\r\n")
     return out.getvalue()
 
 
 def chunk(data: bytes) -> bytes:
-    """Return the next piece of a chunked answer, which an empty one would end."""
+    """Return the next chunk of a chunked response; an empty one would end the response."""
     assert len(data) > 0
     return b"".join((b"%x\r\n" % len(data), data, b"\r\n"))
 
 
 def last_chunk(trailers: bytes) -> bytes:
-    """Return the end of a chunked answer; `trailers` are header lines, each with its line end."""
+    """Return the end of a chunked response; `trailers` are header lines, each with its line end."""
     return b"".join((b"0\r\n", trailers, b"\r\n"))
 
 
@@ -184,10 +184,10 @@ _MONTHS: Final = (
 
 
 def http_date(wall_ms: int) -> str:
-    """Return a time since 1970 as the Date header writes it."""
+    """Format a wall time as in the Date header."""
     seconds = wall_ms // 1000
     days, left = divmod(seconds, 86400)
-    # Years begin in March here, so that the day more in some of them is their last.
+    # Years begin in March here, so that a leap day is the last day of its year.
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (
         day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096

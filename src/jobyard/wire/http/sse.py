@@ -1,8 +1,8 @@
 """Server-sent events: the bytes of a `text/event-stream`. Knows no topics and no clients.
 
-Nothing that is put into an event can end it or begin another: data is written one line of it per
-`data:` line, whichever of CR, LF and CR LF ends the line, and comes out at the client with LF. Ids
-and names are one line by nature; what would break them is left out.
+Nothing in an event can end it or begin another: each line of the data is written as its own `data:`
+line, whether CR, LF or CR LF ends it, and reaches the client with LF. Ids and names are single
+lines; characters that would break them are removed.
 """
 
 from typing import Final
@@ -25,12 +25,12 @@ def event(id: bytes, name: bytes, data: bytes) -> bytes:  # noqa: A002  the fiel
 
 
 def comment(text: bytes) -> bytes:
-    """Return a line that clients pass over; keeps a quiet stream alive."""
+    """Return a line that clients ignore; keeps an idle stream alive."""
     return b": " + _one_line(text) + b"\n\n"
 
 
 def retry(after_ms: i64) -> bytes:
-    """Return what tells the client how long to wait before it connects again."""
+    """Return the line that sets how long the client waits before it reconnects."""
     return b"retry: %d\n\n" % after_ms
 
 

@@ -1,6 +1,6 @@
-"""What a request target says: segments of a path and parameters of a query, decoded.
+"""Parses a request target: segments of a path and parameters of a query, decoded.
 
-Percent escapes are undone here and only once; what is split is split before.
+Percent escapes are decoded here and only once, always after splitting.
 """
 
 from librt.strings import BytesWriter
@@ -8,16 +8,16 @@ from mypy_extensions import i64, u8
 
 
 def path_in(line: bytes) -> str:
-    """Return the path that a request line seems to name, be the rest of it as it may."""
+    """Return the path that a request line seems to name, even if the line is malformed."""
     words = line.split(b" ", 2)
     path = words[1].partition(b"?")[0] if len(words) > 1 else b""
     return path.decode("latin-1") if path.startswith(b"/") else ""
 
 
 def split_path(path: str) -> list[str] | None:
-    """Return what stands between the slashes, decoded; None if that is no text.
+    """Return the decoded segments between the slashes; None if one is not UTF-8.
 
-    Split before it is decoded: an escaped slash belongs to its segment. `/` is one empty segment.
+    Split before decoding: an escaped slash belongs to its segment. `/` is one empty segment.
     """
     segments = path[1:].split("/")
     if "%" not in path:
@@ -35,10 +35,10 @@ def split_path(path: str) -> list[str] | None:
 
 
 def parse_query(query: str) -> dict[str, str]:
-    """Return the parameters, decoded; of two with one name the last counts.
+    """Return the decoded parameters; of two with the same name the last counts.
 
-    Nothing is refused: an escape that is none stays as it is, bytes that are no UTF-8 are
-    replaced, and a name without a value has an empty one.
+    Nothing is refused: an invalid escape is kept unchanged, invalid UTF-8 is replaced, and a name
+    without a value has an empty one.
     """
     parameters: dict[str, str] = {}
     if query == "":
@@ -56,12 +56,12 @@ def _query_text(text: str) -> str:
     if "%" not in text:
         return text
     decoded = _unescaped(text.encode(), is_strict=False)
-    assert decoded is not None  # only a strict reading fails
+    assert decoded is not None  # only strict decoding fails
     return decoded.decode("utf-8", "replace")
 
 
 def _unescaped(text: bytes, *, is_strict: bool) -> bytes | None:
-    """Return the bytes that percent escapes stand for; None for a bad one if strict."""
+    """Decode percent escapes; return None for an invalid one if strict."""
     out = BytesWriter()
     size: i64 = len(text)
     at: i64 = 0

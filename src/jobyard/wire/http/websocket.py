@@ -4,9 +4,9 @@
     byte 1   masked 80, length 7f (126, 127: more)  then 4 bytes of mask, then the content
 
 No I/O, no commands, no extensions; compression is not offered, so a reserved bit is an error. Any
-way of cutting the input gives the same messages and the same failure. A length that is announced
-costs nothing and is refused before its bytes come; what is held is at most one message and one
-frame of control. After a failure or a close nothing is read any more.
+split of the input gives the same messages and the same failure. An announced length costs nothing
+and is refused before its bytes arrive; at most one message and one control frame are held. After a
+failure or a close nothing more is read.
 """
 
 import base64
@@ -36,7 +36,7 @@ CLOSE_NORMAL: Final = 1000
 CLOSE_GOING_AWAY: Final = 1001
 CLOSE_PROTOCOL_ERROR: Final = 1002
 CLOSE_UNSUPPORTED: Final = 1003
-# What a close without a code counts as; never sent.
+# The meaning of a close without a code; never sent.
 CLOSE_NO_CODE: Final = 1005
 CLOSE_BAD_TEXT: Final = 1007
 CLOSE_POLICY: Final = 1008
@@ -49,7 +49,7 @@ _KEY_SUFFIX: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class BadFrame(Refused):
-    """Bytes that cannot be read on from; answered with a close of this code, then the end."""
+    """Bytes after which the input cannot be parsed; answered with this close code, then closed."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -60,18 +60,18 @@ class BadFrame(Refused):
 
 
 def accept_key(key: str) -> bytes:
-    """Return the proof that a handshake with this key was understood."""
+    """Return the accept value that proves that a handshake with this key was understood."""
     digest = hashlib.sha1(key.encode("latin-1") + _KEY_SUFFIX, usedforsecurity=False).digest()
     return base64.b64encode(digest)
 
 
-def accept(headers: dict[str, str], extra: bytes) -> bytes:
-    """Return the answer that turns the connection into a WebSocket; raise BadHttp if it cannot.
+def accept(headers: dict[str, str], details: bytes) -> bytes:
+    """Return the response that upgrades the connection to WebSocket; raise BadHttp if it cannot.
 
-    For a request that `HttpReader` found to ask for it; `extra` is further header lines.
+    For a request that `HttpReader` marked as an upgrade; `details` are additional header lines.
     """
     if headers.get("sec-websocket-version") != _VERSION:
-        # The session adds the header that names the version to be spoken.
+        # The session adds the header that names the supported version.
         raise BadHttp(426, "unsupported WebSocket version: use 13")
     key = headers.get("sec-websocket-key", "")
     if not _is_key(key):
@@ -82,7 +82,7 @@ def accept(headers: dict[str, str], extra: bytes) -> bytes:
             b"Sec-WebSocket-Accept: ",
             accept_key(key),
             b"\r\n",
-            extra,
+            details,
             b"\r\n",
         )
     )
@@ -97,12 +97,12 @@ def _is_key(key: str) -> bool:
         return False
 
 
-# --- what comes
+# --- reading
 
 
 @final
 class WsMessage:
-    """A whole message, or a frame of control. The code is that of a close, else 0.
+    """A whole message, or a control frame. The code is that of a close, otherwise 0.
 
     The content of a text is UTF-8, that of a close its reason.
     """
@@ -115,33 +115,33 @@ class WsMessage:
 
 @final
 class WsReader:
-    """The messages in one connection's bytes; the session takes them out of `messages`."""
+    """The messages in the bytes of one connection; the session takes them out of `messages`."""
 
     def __init__(self, message_max: i64) -> None:
         self.messages: list[WsMessage] = []
-        # Once set nothing more is read; messages before it stay valid.
+        # Once set, nothing more is read; earlier messages stay valid.
         self.failure: BadFrame | None = None
         self.is_closed = False
-        # Some of a frame or of a message has come and not all of it.
+        # Part of a frame or message has arrived, but not all of it.
         self.is_in_message = False
         self.held_bytes: i64 = 0
         self._message_max: i64 = message_max
         self._data = b""
         self._at: i64 = 0
-        # Of the frame whose content is awaited, if one is.
+        # Of the current frame, if its content is incomplete.
         self._is_in_frame = False
         self._is_last = False
         self._opcode: i64 = 0
         self._mask = b""
         self._left: i64 = 0
         self._content = BytesWriter()
-        # Of the message that is in fragments; its opcode is 0 if there is none.
+        # Of the current fragmented message; its opcode is 0 if there is none.
         self._message_opcode: i64 = 0
         self._fragments_count: i64 = 0
         self._message = BytesWriter()
 
     def feed(self, data: bytes) -> None:
-        """Read on with bytes that came."""
+        """Parse more bytes."""
         if self.is_closed or self.failure is not None:
             return
         self._data = self._data + data if len(self._data) > 0 else data
@@ -158,7 +158,7 @@ class WsReader:
         self.is_in_message = self._is_in_frame or self._message_opcode != 0 or len(self._data) > 0
 
     def forget(self) -> None:
-        """Let go of everything that came: nothing of it is heard any more."""
+        """Drop everything received: none of it will be served."""
         self._let_go()
         self.is_closed = True
         self.messages = []
@@ -176,7 +176,7 @@ class WsReader:
         self._message = BytesWriter()
 
     def _read_head(self) -> bool:
-        """Read the head of a frame; False if it is not all there."""
+        """Read the head of a frame; return False if it is incomplete."""
         data = self._data
         at = self._at
         there = len(data) - at
@@ -209,32 +209,32 @@ class WsReader:
         return True
 
     def _judge_head(self, first: i64, second: i64) -> None:
-        """Refuse a frame by its first two bytes."""
+        """Check the first two bytes of a frame."""
         if first & 0x70 != 0:
-            raise BadFrame(CLOSE_PROTOCOL_ERROR, "a reserved bit is set")
+            raise BadFrame(CLOSE_PROTOCOL_ERROR, "reserved bit set")
         if second & 0x80 == 0:
-            raise BadFrame(CLOSE_PROTOCOL_ERROR, "a frame is not masked")
+            raise BadFrame(CLOSE_PROTOCOL_ERROR, "frame is not masked")
         opcode = first & 0x0F
         if OP_BINARY < opcode < OP_CLOSE or opcode > OP_PONG:
-            raise BadFrame(CLOSE_PROTOCOL_ERROR, "an unknown opcode")
+            raise BadFrame(CLOSE_PROTOCOL_ERROR, "unknown opcode")
         if opcode >= OP_CLOSE:
             if first & 0x80 == 0:
-                raise BadFrame(CLOSE_PROTOCOL_ERROR, "a fragment of control")
+                raise BadFrame(CLOSE_PROTOCOL_ERROR, "fragmented control frame")
             if second & 0x7F > CONTROL_SIZE_MAX:
-                raise BadFrame(CLOSE_PROTOCOL_ERROR, "a frame of control is too long")
+                raise BadFrame(CLOSE_PROTOCOL_ERROR, "control frame too long")
         elif (opcode == OP_CONTINUATION) != (self._message_opcode != 0):
-            # Either a fragment of nothing, or a message within a message.
-            raise BadFrame(CLOSE_PROTOCOL_ERROR, "a fragment out of order")
+            # A continuation without a message, or a new message within a message.
+            raise BadFrame(CLOSE_PROTOCOL_ERROR, "fragment out of order")
 
     def _judge_size(self, opcode: i64, size: i64) -> None:
-        """Refuse what a message would grow to, before the bytes come."""
+        """Refuse a message that would become too large, before its bytes arrive."""
         if size > self._message_max - len(self._message):
-            raise BadFrame(CLOSE_TOO_LARGE, "the message is too large")
+            raise BadFrame(CLOSE_TOO_LARGE, "message too large")
         if opcode == OP_CONTINUATION and self._fragments_count >= FRAGMENTS_MAX:
-            raise BadFrame(CLOSE_TOO_LARGE, "the message has too many fragments")
+            raise BadFrame(CLOSE_TOO_LARGE, "too many fragments")
 
     def _read_content(self) -> bool:
-        """Read content of a frame; False if it is not all there."""
+        """Read content of a frame; return False if it is incomplete."""
         at = self._at
         size = min(self._left, len(self._data) - at)
         piece = self._data[at : at + size]
@@ -276,26 +276,26 @@ class WsReader:
 
     def _finish_message(self, opcode: i64, content: bytes) -> None:
         if opcode == OP_TEXT and not _is_utf8(content):
-            raise BadFrame(CLOSE_BAD_TEXT, "a text is not UTF-8")
+            raise BadFrame(CLOSE_BAD_TEXT, "text is not UTF-8")
         self.messages.append(WsMessage(opcode, content, 0))
 
     def _finish_close(self, content: bytes) -> None:
         code: i64 = CLOSE_NO_CODE
         if len(content) > 0:
             if len(content) == 1:
-                raise BadFrame(CLOSE_PROTOCOL_ERROR, "half a code for closing")
+                raise BadFrame(CLOSE_PROTOCOL_ERROR, "truncated close code")
             code = i64(read_i16_be(content, 0)) & 0xFFFF
             if not _is_peer_code(code):
-                raise BadFrame(CLOSE_PROTOCOL_ERROR, "a code for closing that nobody may send")
+                raise BadFrame(CLOSE_PROTOCOL_ERROR, "invalid close code")
             if not _is_utf8(content[2:]):
-                raise BadFrame(CLOSE_BAD_TEXT, "a reason is not UTF-8")
+                raise BadFrame(CLOSE_BAD_TEXT, "close reason is not UTF-8")
         self.messages.append(WsMessage(OP_CLOSE, content[2:], code))
         self.is_closed = True
         self._let_go()
 
 
 def unmasked(content: bytes, mask: bytes) -> bytes:
-    """Return content with its mask of four bytes taken off, or put on."""
+    """Remove or apply a mask of four bytes."""
     out = BytesWriter()
     size: i64 = len(content)
     wide = read_i64_le(mask + mask, 0)
@@ -313,18 +313,18 @@ def _long_size(data: bytes, at: i64, form: i64) -> i64:
     if form == 126:
         size = i64(read_i16_be(data, at)) & 0xFFFF
         if size < 126:
-            raise BadFrame(CLOSE_PROTOCOL_ERROR, "a length is not in its shortest form")
+            raise BadFrame(CLOSE_PROTOCOL_ERROR, "length is not in its shortest form")
         return size
     size = read_i64_be(data, at)
     if size < 0:
-        raise BadFrame(CLOSE_PROTOCOL_ERROR, "a length is more than there can be")
+        raise BadFrame(CLOSE_PROTOCOL_ERROR, "invalid length")
     if size < 65536:
-        raise BadFrame(CLOSE_PROTOCOL_ERROR, "a length is not in its shortest form")
+        raise BadFrame(CLOSE_PROTOCOL_ERROR, "length is not in its shortest form")
     return size
 
 
 def _is_peer_code(code: i64) -> bool:
-    """Tell whether a peer may give this code; 1004 to 1006 and 1015 are never sent."""
+    """Return whether a peer may send this code; 1004 to 1006 and 1015 are never sent."""
     return 3000 <= code <= 4999 or 1000 <= code <= 1003 or 1007 <= code <= 1014
 
 
@@ -338,23 +338,23 @@ def _is_utf8(content: bytes) -> bool:
     return True
 
 
-# --- what goes
+# --- writing
 
 
 def text(content: bytes) -> bytes:
-    """Return a frame with a whole text, given as its UTF-8."""
+    """Return a frame with a whole text, given as UTF-8."""
     return _frame(OP_TEXT, content)
 
 
 def text_head(size: i64) -> bytes:
-    """Return the head of a frame with a whole text of that size, which is to follow."""
+    """Return the head of a frame with a whole text of that size, which follows."""
     out = BytesWriter()
     _write_head(out, OP_TEXT, size)
     return out.getvalue()
 
 
 def binary(content: bytes) -> bytes:
-    """Return a frame with a whole message that is no text."""
+    """Return a frame with a whole binary message."""
     return _frame(OP_BINARY, content)
 
 
@@ -371,12 +371,12 @@ def pong(content: bytes) -> bytes:
 
 
 def close(code: i64, reason: str) -> bytes:
-    """Return the last frame; no code is answered with none, a long reason is cut."""
+    """Return the close frame; without a code it is empty, and a long reason is cut."""
     if code == CLOSE_NO_CODE:
         return _frame(OP_CLOSE, b"")
     content = reason.encode("utf-8", "replace")
     if len(content) > CONTROL_SIZE_MAX - 2:
-        # Cut between characters: half of one is no UTF-8.
+        # Cut between characters, so that it stays valid UTF-8.
         content = content[: CONTROL_SIZE_MAX - 2].decode("utf-8", "ignore").encode()
     return _frame(OP_CLOSE, bytes((code >> 8, code & 0xFF)) + content)
 

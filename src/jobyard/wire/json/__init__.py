@@ -1,1 +1,1 @@
-"""JSON, read and written without objects for what nobody looks into."""
+"""JSON, read and written without making objects of values that are only passed on."""

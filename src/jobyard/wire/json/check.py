@@ -1,8 +1,8 @@
-"""Checks a long JSON text, some of it at a time.
+"""Checks a long JSON text in slices.
 
-What comes of it is what `json_read` says of a short one at once; how many values each array and
-object holds, which who writes MessagePack must know first; and where the long ones near the top
-end, so that nobody looks through them again.
+Accepts exactly what `wire.json.read` accepts for a short text at once. Also counts the values of
+each array and object, which a MessagePack writer needs first, and notes where long ones near the
+top end, so that they are not scanned again.
 """
 
 from typing import Final, final
@@ -19,19 +19,19 @@ from jobyard.wire.json.scan import (
     skip_blanks,
 )
 
-# How many parts a unit of work is, and how many bytes of blanks and texts.
+# Parts per unit of work, and bytes of white space and text per unit.
 _PARTS_PER_UNIT: Final = 32
-BYTES_PER_UNIT: Final = 2048
-# The same of bytes that are only checked to be UTF-8.
+CHECKED_PER_UNIT: Final = 2048
+# Bytes per unit that are only checked to be UTF-8.
 _UTF8_PER_UNIT: Final = 4096
-# Of a text or of blanks, gone through at once.
-WINDOW: Final = 64 << 10
-# Arrays and objects shorter than this are looked through again.
+# Bytes of text or white space scanned at once.
+CHECK_WINDOW: Final = 64 << 10
+# The ends of shorter arrays and objects are not noted: they are scanned again.
 LONG: Final = 4096
-# How far from the top ends are noted: data in a record in a list of records.
+# Down to which depth ends are noted: data in a record in a list of records.
 _NOTED_DEPTH: Final = 4
 
-# What is due next.
+# What is expected next.
 _TEXT: Final = 0
 _VALUE: Final = 1
 _KEY: Final = 2
@@ -42,7 +42,7 @@ _DONE: Final = 5
 
 @final
 class JsonCheck:
-    """One JSON text on its way."""
+    """The check of one JSON text."""
 
     def __init__(self, data: bytes, depth_max: i64) -> None:
         self.data = data
@@ -51,27 +51,27 @@ class JsonCheck:
         self._depth_max: i64 = depth_max
         self._at: i64 = 0
         self._state: i64 = _TEXT
-        # Whether a text has begun whose end has not come, and whether that is a key.
+        # Whether the position is inside a text, and whether that text is a key.
         self._is_in_text: bool = False
         self._is_key: bool = False
-        # How many values each array and object holds, as i32 in the order in which they begin.
+        # The number of values of each array and object, as i32 in the order in which they begin.
         self._counts = BytesWriter()
-        # Of those that are open: where they begin, where their count stands, how many values came
-        # before the next began, what closes them.
+        # Of the open ones: where they begin, where their count is stored, how many values came
+        # before the next one began, their closing bracket.
         self._starts: list[i64] = []
         self._places: list[i64] = []
         self._values: list[i64] = []
-        # How many values came of the innermost.
+        # Values so far of the innermost one.
         self._count: i64 = 0
         self._closers = BytesWriter()
         self._ends: dict[int, int] = {}
 
     def is_done(self) -> bool:
-        """Tell whether all was checked, or something was bad."""
+        """Return whether everything was checked, or an error was found."""
         return self._state == _DONE
 
     def count_at(self, place: i64) -> i64:
-        """Return how many values an array or object holds, the first at 0, the next at 4."""
+        """Return the number of values of an array or object, the first at 0, the next at 4."""
         counts = self._counts
         low = i64(counts[place]) | i64(counts[place + 1]) << 8
         return low | i64(counts[place + 2]) << 16 | i64(counts[place + 3]) << 24
@@ -81,8 +81,8 @@ class JsonCheck:
         known = self._ends.get(int(at))
         return end_of(self.data, at, self._end, self._depth_max) if known is None else i64(known)
 
-    def go_on(self, most: i64) -> i64:
-        """Do up to about so many units; return how many."""
+    def proceed(self, most: i64) -> i64:
+        """Do up to about `most` units of work; return how many."""
         done: i64 = 0
         while done < most and self._state != _DONE:
             done += self._check_text() if self._state == _TEXT else self._check(most - done)
@@ -96,7 +96,7 @@ class JsonCheck:
         """Check that the next bytes are UTF-8."""
         data = self.data
         start = self._at
-        stop = min(start + WINDOW, self._end)
+        stop = min(start + CHECK_WINDOW, self._end)
         while self._at < stop < self._end and data[stop] & 0xC0 == 0x80:
             stop -= 1
         if stop == self._at and stop < self._end:
@@ -116,10 +116,10 @@ class JsonCheck:
         return 1 + (stop - start) // _UTF8_PER_UNIT
 
     def _check(self, most: i64) -> i64:
-        """Pass over some of it; return the units of work that this was."""
+        """Check some of the text; return the units of work done."""
         parts: i64 = 0
         long: i64 = 0
-        while parts // _PARTS_PER_UNIT + long // BYTES_PER_UNIT < most:
+        while parts // _PARTS_PER_UNIT + long // CHECKED_PER_UNIT < most:
             parts += 1
             start = self._at
             if self._is_in_text:
@@ -128,16 +128,16 @@ class JsonCheck:
                 else:
                     parts += self._pass_text()
             else:
-                self._at = skip_blanks(self.data, start, min(self._end, start + WINDOW))
+                self._at = skip_blanks(self.data, start, min(self._end, start + CHECK_WINDOW))
                 if self._at == self._end:
                     self.is_bad = self._state != _BEHIND or len(self._places) > 0
                     self._state = _DONE
-                elif self._at - start < WINDOW:
+                elif self._at - start < CHECK_WINDOW:
                     self._pass_one()
             long += self._at - start
             if self._state == _DONE:
                 break
-        return 1 + parts // _PARTS_PER_UNIT + long // BYTES_PER_UNIT
+        return 1 + parts // _PARTS_PER_UNIT + long // CHECKED_PER_UNIT
 
     def _pass_one(self) -> None:
         byte: i64 = self.data[self._at]
@@ -154,7 +154,7 @@ class JsonCheck:
             self._is_in_text = True
             self._is_key = state == _KEY
         elif state == _KEY:
-            # An object may end where its first key could stand; behind a comma none may.
+            # An object may end where its first key could be, but not after a comma.
             if byte == 125 and self._count == 0:
                 self._close()
             else:
@@ -199,7 +199,7 @@ class JsonCheck:
         self._state = _BEHIND
 
     def _pass_behind(self, byte: i64) -> None:
-        """Pass what follows a value: a comma, or the end of what it is in."""
+        """Check what follows a value: a comma, or the end of its container."""
         if not self._places:
             self._refuse()
             return
@@ -214,7 +214,7 @@ class JsonCheck:
             self._refuse()
 
     def _pass_scalar(self) -> None:
-        # Longer numbers are no numbers, and words are shorter.
+        # Longer numbers are invalid, and words are shorter.
         stop = min(self._end, self._at + NUMBER_SIZE_MAX + 1)
         after = scalar_end(self.data, self._at, stop)
         if after < 0:
@@ -224,11 +224,11 @@ class JsonCheck:
         self._state = _BEHIND
 
     def _pass_text(self) -> i64:
-        """Pass over some of a text; return how many escapes were in it."""
+        """Check some of a text; return the number of escapes in it."""
         escapes: i64 = 0
         data = self.data
         at = self._at
-        stop = min(self._end, at + WINDOW)
+        stop = min(self._end, at + CHECK_WINDOW)
         while at < stop:
             at = plain_end(data, at, stop)
             byte: i64 = data[at]

@@ -1,9 +1,9 @@
-"""Makes MessagePack of a long JSON text, some of it at a time and without objects of its parts.
+"""Converts a long JSON text to MessagePack, in slices and without objects for its parts.
 
-Gone through twice: first it is checked and the values of each array and object are counted, since
-MessagePack says the count first; then it is written. What comes of it is what `parse_request` and
-`encode` make of a short one, but for keys that stand twice in one object: both are written, and
-whoever reads them takes the last.
+There are two passes: the first checks the text and counts the values of each array and object,
+since MessagePack writes the count first; the second writes. The result is the same as that of
+`parse_request` and `encode` for a short text, except for repeated keys in one object: both are
+written, and readers take the last.
 """
 
 from typing import Final, final
@@ -11,13 +11,13 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i32_le
 from mypy_extensions import i64
 
-from jobyard.wire.json.check import BYTES_PER_UNIT, WINDOW, JsonCheck
+from jobyard.wire.json.check import CHECK_WINDOW, CHECKED_PER_UNIT, JsonCheck
 from jobyard.wire.json.read import is_plain_integer, text_of
 from jobyard.wire.json.scan import number_end, skip_blanks
 from jobyard.wire.long_input import LongInput
-from jobyard.wire.msgpack.forms import DEPTH_MAX, KIND_MAP, decode, kind_of
+from jobyard.wire.msgpack.forms import DECODED_DEPTH_MAX, KIND_MAP, decode, kind_of
 from jobyard.wire.msgpack.write import (
-    Part,
+    RawPart,
     end_frame,
     write_array,
     write_ascii,
@@ -28,59 +28,59 @@ from jobyard.wire.msgpack.write import (
 )
 from jobyard.wire.payload import parse_exact, parse_finite
 
-# How many parts a unit of work is.
+# Parts per unit of work.
 _WRITTEN_PER_UNIT: Final = 8
 _FLOAT_PARTS: Final = 3
 _BYTES_PER_ESCAPE: Final = 8
-# Of a long text without escapes, copied at once.
-PIECE_SIZE: Final = 1 << 20
+# Bytes of a long text without escapes that are copied at once.
+PACKED_PIECE_SIZE: Final = 1 << 20
 
 _NONE: Final = b""
 
 
 @final
 class JsonPack:
-    """One JSON text on its way."""
+    """The conversion of one JSON text."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._end: i64 = len(data)
-        self._check = JsonCheck(data, DEPTH_MAX)
+        self._check = JsonCheck(data, DECODED_DEPTH_MAX)
         self._is_writing: bool = False
         self._is_done: bool = False
         self.is_bad: bool = False
         self._at: i64 = 0
         self._count_at: i64 = 0
         self._depth: i64 = 0
-        # Numbers with a fraction in the slice that is being written.
+        # Numbers with a fraction in the current slice.
         self._floats: i64 = 0
-        # The last piece of the output, and those before: to copy all of it in the end takes long.
+        # The last piece of the output, and those before: copying all of it in the end takes long.
         self._out = BytesWriter()
         self._before = LongInput()
-        # Where the text begins in the output that is written piece by piece; -1 for none.
+        # Where the output of the current long text begins; -1 for none.
         self._text_at: i64 = -1
-        # Where a long text without escapes ends that is copied piece by piece; 0 for none.
+        # Where the current long text without escapes ends; 0 for none.
         self._plain_end: i64 = 0
         # Where the keys and values of the outermost object begin in the output.
         self._tops: list[i64] = []
         self._packed: bytes = _NONE
 
     def is_done(self) -> bool:
-        """Tell whether all is written, or can never be."""
+        """Return whether everything is written, or an error was found."""
         return self._is_done
 
     def packed(self) -> bytes:
-        """Return the value; only once all is written and nothing was bad."""
+        """Return the value, once everything is written without an error."""
         return self._packed
 
-    def go_on(self, most: i64) -> i64:
-        """Do up to about so many units; return how many."""
+    def proceed(self, most: i64) -> i64:
+        """Do up to about `most` units of work; return how many."""
         done: i64 = 0
         while done < most and not self._is_done:
             if self._is_writing:
                 done += self._write(most - done)
                 continue
-            done += self._check.go_on(most - done)
+            done += self._check.proceed(most - done)
             if self._check.is_bad:
                 self._refuse()
             elif self._check.is_done():
@@ -92,37 +92,37 @@ class JsonPack:
         self._is_done = True
 
     def _write(self, most: i64) -> i64:
-        """Write some of it; it is known to be well-formed."""
+        """Write some of the text, which is known to be well-formed."""
         parts: i64 = 0
         long: i64 = 0
         while (parts + self._floats * _FLOAT_PARTS) // _WRITTEN_PER_UNIT + (
-            long // BYTES_PER_UNIT
+            long // CHECKED_PER_UNIT
         ) < most:
             start = self._at
             if self._plain_end > 0:
                 self._write_plain()
             elif self._text_at >= 0:
                 self._write_piece()
-                # To undo escapes costs as much for each as to write a value.
+                # Decoding an escape costs as much as writing a value.
                 parts += (self._at - start) // _BYTES_PER_ESCAPE
             else:
-                self._at = skip_blanks(self._data, start, min(self._end, start + WINDOW))
+                self._at = skip_blanks(self._data, start, min(self._end, start + CHECK_WINDOW))
                 if self._at == self._end:
                     self._spill()
                     self._packed = self._before.take()
                     self._is_done = True
-                elif self._at - start < WINDOW:
+                elif self._at - start < CHECK_WINDOW:
                     self._write_one(self._data[self._at])
             parts += 1
             long += self._at - start
             if self._is_done:
                 break
-            if len(self._out) >= PIECE_SIZE and self._text_at < 0:
+            if len(self._out) >= PACKED_PIECE_SIZE and self._text_at < 0:
                 self._spill()
-        # A number with a fraction costs as much as some other values.
+        # A number with a fraction costs as much as several other values.
         parts += self._floats * _FLOAT_PARTS
         self._floats = 0
-        return 1 + parts // _WRITTEN_PER_UNIT + long // BYTES_PER_UNIT
+        return 1 + parts // _WRITTEN_PER_UNIT + long // CHECKED_PER_UNIT
 
     def _spill(self) -> None:
         self._before.append(self._out.getvalue())
@@ -157,7 +157,7 @@ class JsonPack:
         start = self._at + 1
         quote: i64 = data.find(b'"', start)
         if data.find(b"\\", start, quote) < 0:
-            if quote - start <= PIECE_SIZE:
+            if quote - start <= PACKED_PIECE_SIZE:
                 write_ascii(self._out, data[start:quote])
                 self._at = quote + 1
             else:
@@ -165,13 +165,13 @@ class JsonPack:
                 self._at = start
                 self._plain_end = quote
             return
-        if quote - start < WINDOW:
-            end = _text_end(data, start, start + WINDOW)
+        if quote - start < CHECK_WINDOW:
+            end = _text_end(data, start, start + CHECK_WINDOW)
             if end >= 0:
                 write_ascii(self._out, text_of(data[start:end]).encode())
                 self._at = end + 1
                 return
-        # How long it is is filled in at its end.
+        # The length is filled in at the end of the text.
         self._out.append(0xDB)
         self._text_at = len(self._out)
         write_i32_le(self._out, 0)
@@ -179,7 +179,7 @@ class JsonPack:
 
     def _write_plain(self) -> None:
         """Write some of a long text without escapes."""
-        end = min(self._at + PIECE_SIZE, self._plain_end)
+        end = min(self._at + PACKED_PIECE_SIZE, self._plain_end)
         self._out.write(self._data[self._at : end])
         self._at = end
         if end == self._plain_end:
@@ -191,7 +191,7 @@ class JsonPack:
         data = self._data
         start = self._at
         at = start
-        while data[at] != 34 and (at < start + WINDOW or data[at] & 0xC0 == 0x80):
+        while data[at] != 34 and (at < start + CHECK_WINDOW or data[at] & 0xC0 == 0x80):
             at = _past_character(data, at)
         self._out.write(text_of(data[start:at]).encode())
         self._at = at
@@ -237,12 +237,12 @@ class JsonPack:
             except ValueError:
                 self._refuse()
 
-    # -- what the outermost object holds -------------------------------------------------------
+    # -- the outermost object -----------------------------------------------------------------
 
     def pairs(self, most: i64) -> dict[str, object] | None:
-        """Return the outermost object, its values as parts; None for no object or too large a one.
+        """Return the outermost object with values as parts; None if not an object, or too large.
 
-        What is null is None.
+        A null value is None.
         """
         tops = self._tops
         packed = self._packed
@@ -254,12 +254,12 @@ class JsonPack:
             assert isinstance(key, str)
             end = tops[each + 2] if each + 2 < len(tops) else len(packed)
             is_null = packed[tops[each + 1]] == 0xC0
-            found[key] = None if is_null else Part(packed, tops[each + 1], end)
+            found[key] = None if is_null else RawPart(packed, tops[each + 1], end)
         return found
 
 
 def _text_end(data: bytes, at: i64, stop: i64) -> i64:
-    """Return where the quote stands that ends a well-formed text; -1 if it is not before `stop`."""
+    """Return the position of the quote that ends a well-formed text; -1 if not before `stop`."""
     while at < stop:
         byte: i64 = data[at]
         if byte == 34:
@@ -269,7 +269,7 @@ def _text_end(data: bytes, at: i64, stop: i64) -> i64:
 
 
 def _past_character(data: bytes, at: i64) -> i64:
-    """Return the end of the character or escape at `at`; halves of a pair stay together."""
+    """Return the end of the character or escape at `at`; surrogate pairs are not split."""
     if data[at] != 92:
         return at + 1
     if data[at + 1] != 117:

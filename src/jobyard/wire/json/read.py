@@ -1,13 +1,13 @@
-"""JSON found in place: where each value stands, nothing decoded that is not asked for.
+"""Finds JSON values in place: only the values that are read are decoded.
 
-Strictly RFC 8259: no NaN, no trailing comma, no control characters in text, no UTF-8 that is none.
-Two bounds of our own: values nested deeper than DEPTH_MAX and numbers longer than NUMBER_SIZE_MAX
-count as malformed. Depth is counted, never descended into. Escapes may name halves of surrogate
-pairs, which no UTF-8 can hold; those are replaced when text is decoded, and stay in raw bytes.
+Strictly RFC 8259: no NaN, no trailing comma, no control characters in text, no invalid UTF-8. Two
+bounds of our own: values nested deeper than JSON_DEPTH_MAX and numbers longer than NUMBER_SIZE_MAX
+count as malformed. Depth is counted, without recursion. Escapes may name halves of surrogate pairs,
+which UTF-8 cannot hold; those are replaced when text is decoded, and stay in raw bytes.
 
-Knows nothing of topics and jobs. Of two equal keys the last one counts, for who does not ask; keys
-are compared by the text they stand for, so one written with escapes is found too. Kinds and ABSENT
-are those of `wire/msgpack/forms.py`, since a session may be asked the same in either language.
+Knows nothing of topics and jobs. Of two equal keys the last one counts, unless the caller checks
+for them; keys are compared by their decoded text, so one written with escapes is found too. Kinds
+and ABSENT are those of `wire/msgpack/forms.py`, since a session may get a request in either format.
 """
 
 import json
@@ -18,7 +18,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.scan import (
-    DEPTH_MAX,
+    JSON_DEPTH_MAX,
     end_of,
     is_at,
     skip_blanks,
@@ -40,26 +40,26 @@ from jobyard.wire.numbers import LEAST, MOST, whole_or
 
 # A row of the index: key start i32, key size i32, value start i32, value end i32.
 _ROW_SIZE: Final = 16
-# From so many keys on, a set of them costs less than to hold each against all others.
+# From this many keys on, a set costs less than comparing each key with all others.
 _MANY_KEYS: Final = 16
 _LOW: Final = 0xFFFFFFFF
-# Of a whole number within 64 bits, sign and all.
+# The longest whole number within 64 bits, including its sign.
 _WIDE_SIZE: Final = 20
-# In place of the size of a key that has escapes.
+# In place of the size of a key with escapes.
 _ESCAPED: Final = 0x7FFFFFFF
 
 
 @final
 @mypyc_attr(free_list_len=1, acyclic=True)
 class JsonFields:
-    """Where the values of one object stand; made by `read_object`."""
+    """The positions of the values of one object; made by `read_object`."""
 
     def __init__(self, data: bytes, index: bytes) -> None:
         self.data = data
         self._index = index
 
     def _span(self, key: bytes) -> i64:
-        """Return where the value of `key` starts, and above 32 bits where it ends; or -1."""
+        """Return the start of the value of `key`, and its end in the upper 32 bits; or -1."""
         index = self._index
         size: i64 = len(key)
         row: i64 = len(index)
@@ -75,14 +75,14 @@ class JsonFields:
         return -1
 
     def find(self, key: bytes) -> tuple[i64, i64]:
-        """Return where the value of `key` starts and ends; (-1, -1) when it is not there."""
+        """Return where the value of `key` starts and ends; (-1, -1) when there is none."""
         span = self._span(key)
         if span < 0:
             return -1, -1
         return span & _LOW, span >> 32
 
     def keys(self) -> list[str]:
-        """Return all keys decoded, in their order, repeated ones repeated."""
+        """Return all keys decoded, in their order, including repeated ones."""
         found: list[str] = []
         row: i64 = 0
         while row < len(self._index):
@@ -94,7 +94,7 @@ class JsonFields:
         return found
 
     def has_twins(self) -> bool:
-        """Tell whether a key stands twice."""
+        """Return whether a key is repeated."""
         index = self._index
         end: i64 = len(index)
         if end > _MANY_KEYS * _ROW_SIZE:
@@ -112,7 +112,7 @@ class JsonFields:
         return False
 
     def _are_twins(self, one: i64, other: i64) -> bool:
-        """Tell whether two keys, each start and size in one number, stand for the same text."""
+        """Return whether two keys, each with start and size in one number, are the same text."""
         size = one >> 32
         other_size = other >> 32
         data = self.data
@@ -131,24 +131,24 @@ class JsonFields:
         return True
 
     def has(self, key: bytes) -> bool:
-        """Tell whether there is a value, null included."""
+        """Return whether there is a value, null included."""
         return self._span(key) >= 0
 
     def kind(self, key: bytes) -> i64:
-        """Return the kind of a value, KIND_ABSENT when it is not there."""
+        """Return the kind of a value, KIND_ABSENT when there is none."""
         start, end = self.find(key)
         return kind_of(self.data, start, end) if start >= 0 else KIND_ABSENT
 
     def is_nil(self, key: bytes) -> bool:
-        """Tell whether the value is there and null."""
+        """Return whether the value is there and null."""
         return self._first(key) == 110
 
     def is_true(self, key: bytes) -> bool:
-        """Tell whether the value is true; nothing else counts as true."""
+        """Return whether the value is true; nothing else counts as true."""
         return self._first(key) == 116
 
     def is_false(self, key: bytes) -> bool:
-        """Tell whether the value is there and false."""
+        """Return whether the value is there and false."""
         return self._first(key) == 102
 
     def _first(self, key: bytes) -> i64:
@@ -158,7 +158,7 @@ class JsonFields:
         return self.data[span & _LOW]
 
     def raw(self, key: bytes) -> bytes | None:
-        """Return the bytes of a value as they came, without the blanks around it."""
+        """Return the bytes of a value as sent, without the white space around it."""
         span = self._span(key)
         if span < 0:
             return None
@@ -175,12 +175,12 @@ class JsonFields:
         return text_at(self.data, start, end) if start >= 0 else None
 
     def content(self, key: bytes) -> bytes | None:
-        """Return the UTF-8 of a value that is text, escapes undone; None for all others."""
+        """Return the UTF-8 of a value that is text, escapes decoded; None for all others."""
         start, end = self.find(key)
         return content_at(self.data, start, end) if start >= 0 else None
 
     def texts(self, key: bytes) -> list[str] | None:
-        """Return a value that is an array of nothing but text; None for all others."""
+        """Return a value that is an array of only texts; None for all others."""
         start, end = self.find(key)
         if start < 0:
             return None
@@ -196,12 +196,12 @@ class JsonFields:
         return found
 
     def integer(self, key: bytes, otherwise: i64) -> i64:
-        """Return a whole number within 64 bits, written as integer or float; else `otherwise`."""
+        """Return a whole number within 64 bits, written as integer or float; or `otherwise`."""
         start, end = self.find(key)
         return integer_at(self.data, start, end, otherwise) if start >= 0 else otherwise
 
     def number(self, key: bytes, otherwise: float) -> float:
-        """Return any number as a float, infinite if it is too large; else `otherwise`."""
+        """Return any number as a float, infinite if it is too large; or `otherwise`."""
         start, end = self.find(key)
         if start < 0 or not _is_number(self.data, start):
             return otherwise
@@ -212,9 +212,9 @@ class JsonFields:
 
 
 def read_object(data: bytes, start: i64, end: i64) -> JsonFields | None:
-    """Find the fields of the object that fills the bytes; None if there is no such object.
+    """Find the fields of the object that fills the bytes; None if they are not one object.
 
-    Everything in it is checked, so that whatever is found may be used without another look.
+    Everything in it is checked, so that values can be used without another check.
     """
     if not _is_utf8(data, start, end):
         return None
@@ -232,17 +232,17 @@ def read_object(data: bytes, start: i64, end: i64) -> JsonFields | None:
 
 @final
 class Checked:
-    """Reads a long text that was checked already, some of it at a time."""
+    """Reads a long text that was already checked, in slices."""
 
     def __init__(self, check: JsonCheck) -> None:
         self._check = check
         self.data = check.data
-        # In the array that is gone through.
+        # In the array that is being read.
         self._at: i64 = 0
         self._end: i64 = 0
 
     def top(self, keys_max: i64) -> JsonFields | None:
-        """Return the fields of the object that it is; None for another value, or too many keys."""
+        """Return the fields of the outermost object; None for another value, or too many keys."""
         end: i64 = len(self.data)
         at = skip_blanks(self.data, 0, end)
         return self._object(at, keys_max)[0]
@@ -253,11 +253,11 @@ class Checked:
         self._at = skip_blanks(self.data, start + 1, end)
 
     def has_more(self) -> bool:
-        """Tell whether there is another item."""
+        """Return whether there is another item."""
         return self.data[self._at] != 93
 
     def next(self, keys_max: i64) -> JsonFields | None:
-        """Return the fields of the next item and pass it; None if it is no such object."""
+        """Return the fields of the next item and advance; None if it is no object or too large."""
         fields, at = self._object(self._at, keys_max)
         if fields is None:
             return None
@@ -290,21 +290,21 @@ class Checked:
 
 
 def is_json(data: bytes) -> bool:
-    """Tell whether bytes are one JSON value and nothing else."""
+    """Return whether bytes are one JSON value and nothing else."""
     end: i64 = len(data)
     if not _is_utf8(data, 0, end):
         return False
     at = skip_blanks(data, 0, end)
     if at >= end:
         return False
-    at = end_of(data, at, end, DEPTH_MAX)
+    at = end_of(data, at, end, JSON_DEPTH_MAX)
     return at >= 0 and skip_blanks(data, at, end) == end
 
 
 def read_objects(data: bytes, start: i64, end: i64, most: i64) -> list[JsonFields] | None:
-    """Find the fields of the first objects in a well-formed array; None if it holds other things.
+    """Find the fields of the first objects in a well-formed array; None if it holds other values.
 
-    Who takes no more than so many pays for no more: millions of items fit into one request.
+    Only the first `most` are read: millions of items fit into one request.
     """
     found: list[JsonFields] = []
     at = skip_blanks(data, start + 1, end)
@@ -323,13 +323,13 @@ def read_objects(data: bytes, start: i64, end: i64, most: i64) -> list[JsonField
 
 
 def _index_pairs(data: bytes, at: i64, end: i64, index: BytesWriter) -> i64:
-    """Write a row for every pair; return where the closing brace stands, or -1."""
+    """Write a row for every pair; return the position of the closing brace, or -1."""
     while True:
         key = at + 1
         at = value_start(data, at, end, 125)
         if at < 0:
             return -1
-        value_end = end_of(data, at, end, DEPTH_MAX - 1)
+        value_end = end_of(data, at, end, JSON_DEPTH_MAX - 1)
         if value_end < 0:
             return -1
         write_i64_le(index, key | _key_size(data, key) << 32)
@@ -343,7 +343,7 @@ def _index_pairs(data: bytes, at: i64, end: i64, index: BytesWriter) -> i64:
 
 
 def items(data: bytes, start: i64, end: i64) -> list[tuple[i64, i64]] | None:
-    """Return start and end of each item of the array that fills the bytes; None if none does."""
+    """Return start and end of each item of the array that fills the bytes; None if not an array."""
     return _item_spans(data, start, end) if _is_utf8(data, start, end) else None
 
 
@@ -352,7 +352,7 @@ def first_items(data: bytes, start: i64, end: i64, most: i64) -> list[tuple[i64,
     spans: list[tuple[i64, i64]] = []
     at = skip_blanks(data, start + 1, end)
     while data[at] != 93 and len(spans) < most:
-        item_end = end_of(data, at, end, DEPTH_MAX - 1)
+        item_end = end_of(data, at, end, JSON_DEPTH_MAX - 1)
         spans.append((at, item_end))
         at = skip_blanks(data, item_end, end)
         if data[at] == 44:
@@ -374,9 +374,9 @@ def _item_spans(data: bytes, start: i64, end: i64) -> list[tuple[i64, i64]] | No
 
 
 def _note_items(data: bytes, at: i64, end: i64, spans: list[tuple[i64, i64]]) -> i64:
-    """Note where items stand; return where the closing bracket stands, or -1."""
+    """Note where items are; return the position of the closing bracket, or -1."""
     while True:
-        item_end = end_of(data, at, end, DEPTH_MAX - 1)
+        item_end = end_of(data, at, end, JSON_DEPTH_MAX - 1)
         if item_end < 0:
             return -1
         spans.append((at, item_end))
@@ -389,7 +389,7 @@ def _note_items(data: bytes, at: i64, end: i64, spans: list[tuple[i64, i64]]) ->
 
 
 def _is_utf8(data: bytes, start: i64, end: i64) -> bool:
-    # Offsets are kept in 32 bits; no body comes near.
+    # Offsets are stored in 32 bits; no body comes near.
     assert end <= _ESCAPED
     part = data[start:end]
     if part.isascii():
@@ -401,7 +401,7 @@ def _is_utf8(data: bytes, start: i64, end: i64) -> bool:
     return True
 
 
-# --- what well-formed values say
+# --- decoding well-formed values
 
 
 def kind_of(data: bytes, start: i64, end: i64) -> i64:
@@ -419,12 +419,12 @@ def kind_of(data: bytes, start: i64, end: i64) -> i64:
 
 
 def text_at(data: bytes, start: i64, end: i64) -> str | None:
-    """Return the text that a well-formed value is; None if it is none."""
+    """Return the text of a well-formed value; None if it is not a text."""
     return text_of(data[start + 1 : end - 1]) if data[start] == 34 else None
 
 
 def content_at(data: bytes, start: i64, end: i64) -> bytes | None:
-    """Return the UTF-8 of the text that a well-formed value is; None if it is none."""
+    """Return the UTF-8 of a well-formed text value; None if it is not a text."""
     if data[start] != 34:
         return None
     content = data[start + 1 : end - 1]
@@ -432,13 +432,13 @@ def content_at(data: bytes, start: i64, end: i64) -> bytes | None:
 
 
 def integer_at(data: bytes, start: i64, end: i64, otherwise: i64) -> i64:
-    """Return the whole number within 64 bits that a well-formed value is; else `otherwise`."""
+    """Return a well-formed value that is a whole number within 64 bits; or `otherwise`."""
     if not _is_number(data, start):
         return otherwise
     if not is_plain_integer(data, start, end):
         return whole_or(float(data[start:end]), otherwise)
     if end - start > _WIDE_SIZE:
-        # Thousands of digits would take long, and Python refuses them.
+        # Parsing thousands of digits would take long, and Python refuses them.
         return otherwise
     if end - start > 18:
         number = int(data[start:end])
@@ -463,7 +463,7 @@ def value_at(data: bytes, start: i64, end: i64) -> object:
 
 
 def text_of(content: bytes) -> str:
-    """Return the text of what stands between quotes."""
+    """Return the text of the bytes between quotes."""
     if b"\\" not in content:
         return content.decode()
     text: object = json.loads(b'"' + content + b'"')
@@ -490,7 +490,7 @@ def _mended(value: object) -> object:
 
 
 def _key_at(data: bytes, start: i64) -> bytes:
-    """Return the UTF-8 of a key, escapes undone, which stands at `start` behind its quote."""
+    """Return the UTF-8 of a key, escapes decoded, that begins at `start` after its quote."""
     return text_of(data[start : string_end(data, start, len(data)) - 1]).encode()
 
 
@@ -510,7 +510,7 @@ def _is_number(data: bytes, start: i64) -> bool:
 
 
 def is_plain_integer(data: bytes, start: i64, end: i64) -> bool:
-    """Tell whether a well-formed number has neither point nor exponent."""
+    """Return whether a well-formed number has neither point nor exponent."""
     at = start + 1
     while at < end:
         if not 48 <= data[at] <= 57:

@@ -1,7 +1,7 @@
 """Where JSON values end, and whether they are well-formed: the loop under all reading of JSON.
 
-Strictly RFC 8259, with the two bounds below. Depth is counted, never descended into. Bytes above
-ASCII are not looked into here.
+Strictly RFC 8259, with the two bounds below. Depth is counted, without recursion. Bytes above ASCII
+are not checked here.
 """
 
 from typing import Final
@@ -9,17 +9,17 @@ from typing import Final
 from librt.strings import BytesWriter, read_i64_le
 from mypy_extensions import i64, u8
 
-# Deeper than any request, and far from where the recursion of a decoder would hurt.
-DEPTH_MAX: Final = 128
-# Python refuses to read integers of some thousand digits, and doing it costs square time.
+# Deeper than any request, and far from where the recursion of a decoder would be a problem.
+JSON_DEPTH_MAX: Final = 128
+# Python refuses to parse integers of some thousand digits, and parsing takes quadratic time.
 NUMBER_SIZE_MAX: Final = 1024
 
-# From so many bytes on, what Python does with a text at once costs less than a loop over it.
+# From this many bytes on, Python's bulk operations on a text cost less than a loop over it.
 LONG_TEXT: Final = 1024
-# What no text may hold as it is: controls, and the backslash, which begins an escape.
+# What no text may hold unescaped: controls, and the backslash, which begins an escape.
 _UNPLAIN: Final = bytes(range(32)) + b"\\"
 
-# Seven bytes side by side: all eight would need the sign.
+# Seven bytes side by side: all eight would need the sign bit.
 _SEVEN: Final = 0x00FFFFFFFFFFFFFF
 _ONES: Final = 0x01010101010101
 _TOPS: Final = 0x80 * _ONES
@@ -29,15 +29,15 @@ _BLANKS: Final = 32 * _ONES
 
 
 def skip(data: bytes, at: i64, end: i64) -> i64:
-    """Return where the value at `at` ends, or -1 when it is malformed or not all there.
+    """Return where the value at `at` ends, or -1 when it is malformed or incomplete.
 
-    No blank may stand before it, and bytes above ASCII are not looked into.
+    White space before it is not allowed, and bytes above ASCII are not checked.
     """
-    return end_of(data, at, end, DEPTH_MAX)
+    return end_of(data, at, end, JSON_DEPTH_MAX)
 
 
 def skip_blanks(data: bytes, at: i64, end: i64) -> i64:
-    """Return where the next byte stands that is no white space; `end` if there is none."""
+    """Return the position of the next byte that is not white space; `end` if there is none."""
     while at < end:
         byte: i64 = data[at]
         if byte > 32 or byte not in (32, 10, 13, 9):
@@ -47,14 +47,14 @@ def skip_blanks(data: bytes, at: i64, end: i64) -> i64:
 
 
 def end_of(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
-    """Return where a value ends that may be nested so deep, or -1; as `skip` otherwise."""
+    """Like `skip`, for a value that may be nested `depth_max` deep."""
     if at < end and data[at] != 123 and data[at] != 91:
         return scalar_end(data, at, end)
     return _nested_end(data, at, end, depth_max)
 
 
 def _nested_end(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
-    # The closing brackets that are awaited, the next one last.
+    # The closing brackets still expected, the next one last.
     closers = BytesWriter()
     while at < end:
         byte: i64 = data[at]
@@ -81,7 +81,7 @@ def _nested_end(data: bytes, at: i64, end: i64, depth_max: i64) -> i64:
 
 
 def _close(data: bytes, at: i64, end: i64, closers: BytesWriter) -> i64:
-    """Pass all that closes behind a value; return where the next comma stands, or the end."""
+    """Skip the closing brackets after a value; return the next comma or the end, or -1."""
     depth: i64 = len(closers)
     while depth > 0 and at >= 0:
         at = skip_blanks(data, at, end)
@@ -99,7 +99,7 @@ def _close(data: bytes, at: i64, end: i64, closers: BytesWriter) -> i64:
 
 
 def value_start(data: bytes, at: i64, end: i64, closer: i64) -> i64:
-    """Return where the next value stands in what `closer` ends, behind its key; or -1."""
+    """Return where the next value begins in the container that `closer` ends; or -1."""
     if closer == 93:
         return at
     if at >= end or data[at] != 34:
@@ -132,7 +132,7 @@ def scalar_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def string_end(data: bytes, at: i64, end: i64) -> i64:
-    """Return the end of the text whose first byte behind the quote is at `at`, or -1."""
+    """Return the end of the text whose first byte after the quote is at `at`, or -1."""
     long_from = at + LONG_TEXT
     while at < end:
         if at >= long_from:
@@ -153,7 +153,7 @@ def string_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def _long_end(data: bytes, at: i64, end: i64) -> i64:
-    """Pass to the quote at the end of a long text at once, if it holds nothing but plain bytes."""
+    """Skip to the quote at the end of a long text at once, if it holds only plain bytes."""
     quote: i64 = data.find(b'"', at, end)
     if quote > at:
         text = data[at:quote]
@@ -163,10 +163,10 @@ def _long_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def plain_end(data: bytes, at: i64, end: i64) -> i64:
-    """Pass over text, seven bytes at once, up to where a quote, escape or control is near.
+    """Skip text, seven bytes at once, up to near a quote, escape or control.
 
-    A byte is zero when taking one from it borrows and its top bit was not set; the same with 32 in
-    place of one finds the controls. It takes 0.4 ns a byte, one by one they take 2.
+    A byte is zero when subtracting one borrows and its top bit was not set; the same with 32
+    instead of one finds the controls. It takes 0.4 ns per byte; a loop over single bytes takes 2.
     """
     last = end - 8
     while at <= last:
@@ -181,7 +181,7 @@ def plain_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def escape_end(data: bytes, at: i64, end: i64) -> i64:
-    """Return the end of the escape whose backslash stands before `at`, or -1."""
+    """Return the end of the escape whose backslash is before `at`, or -1."""
     if at >= end:
         return -1
     byte: i64 = data[at]
@@ -236,7 +236,7 @@ def _digits_end(data: bytes, at: i64, end: i64) -> i64:
 
 
 def is_at(data: bytes, at: i64, word: bytes) -> bool:
-    """Tell whether `word` stands at `at`, where there must be room for it."""
+    """Return whether `word` is at `at`; the data must be long enough."""
     size: i64 = len(word)
     each: i64 = 0
     while each < size:

@@ -1,8 +1,8 @@
-"""Writes JSON: single values for answers built by hand, and whole Python values.
+"""Writes JSON: single values for responses built by hand, and whole Python values.
 
-Knows nothing of topics and jobs. Text leaves in UTF-8 with everything escaped that could break out
-of where an answer may be put: line ends of SSE and of JavaScript, and what opens or closes a tag
-of HTML. Nothing that is no JSON leaves: NaN and the infinities are null.
+Knows nothing of topics and jobs. Text is written as UTF-8 with everything escaped that could break
+out of its context: line ends of SSE and of JavaScript, and characters that open or close an HTML
+tag. The output is always valid JSON: NaN and the infinities are null.
 """
 
 import math
@@ -13,30 +13,30 @@ from mypy_extensions import i64, u8
 
 from jobyard.errors import Refused
 from jobyard.wire.beanstalk import write_number
-from jobyard.wire.json.scan import DEPTH_MAX
+from jobyard.wire.json.scan import JSON_DEPTH_MAX
 from jobyard.wire.msgpack.forms import ABSENT
 
 _HEX: Final = b"0123456789abcdef"
 _SPECIAL: Final = dict(zip(b'\b\t\n\f\r"\\&<>\xe2', b'btnfr"\\\1\1\1\2', strict=True))
-# By byte: 0 goes out as it is, 1 as \u00.., 2 may begin U+2028 or U+2029; else the letter behind \.
+# By byte: 0 is written as is, 1 as \u00.., 2 may begin U+2028 or U+2029; else the letter after \.
 _ESCAPES: Final = bytes([_SPECIAL.get(byte, 1 if byte < 32 else 0) for byte in range(256)])
 _I64_MIN: Final = -9223372036854775808
 
 
 class Unwritable(Refused):
-    """A value nested deeper than anything `json_read` would accept."""
+    """A value nested deeper than `wire.json.read` would accept."""
 
 
 @final
 class JsonRaw:
-    """A value that is JSON already and goes out byte for byte."""
+    """A value that is already JSON and is written byte for byte."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
 
 def write_text(out: BytesWriter, text: str) -> None:
-    """Append a text. Halves of surrogate pairs, which no UTF-8 can hold, are replaced."""
+    """Append a text. Halves of surrogate pairs, which UTF-8 cannot hold, are replaced."""
     try:
         write_content(out, text.encode())
     except UnicodeEncodeError:
@@ -48,7 +48,7 @@ def write_content(out: BytesWriter, content: bytes) -> None:
     """Append a text that is given as its UTF-8."""
     out.append(34)
     size: i64 = len(content)
-    # What needs no escape goes out in runs.
+    # Bytes without escapes are written in runs.
     start: i64 = 0
     at: i64 = 0
     while at < size:
@@ -67,7 +67,7 @@ def write_content(out: BytesWriter, content: bytes) -> None:
 
 
 def _escaped_width(content: bytes, at: i64, escape: i64) -> i64:
-    """Return how many bytes an escape takes the place of; 0 where none is needed after all."""
+    """Return how many bytes an escape replaces; 0 if none is needed after all."""
     if escape != 2:
         return 1
     # U+2028 is e2 80 a8, U+2029 is e2 80 a9; many other characters begin alike.
@@ -100,7 +100,7 @@ def write_int(out: BytesWriter, number: i64) -> None:
     """Append a whole number."""
     if number >= 0:
         write_number(out, number)
-    elif number == _I64_MIN:  # which has no positive
+    elif number == _I64_MIN:  # has no positive counterpart
         out.write(b"-9223372036854775808")
     else:
         out.append(45)
@@ -108,11 +108,11 @@ def write_int(out: BytesWriter, number: i64) -> None:
 
 
 def write_float(out: BytesWriter, number: float) -> None:
-    """Append a number in the fewest digits that read back the same; null if it is none."""
+    """Append a number in the fewest digits that read back the same; null if it is not finite."""
     out.write(repr(number).encode() if math.isfinite(number) else b"null")
 
 
-def write_bool(out: BytesWriter, value: bool) -> None:  # noqa: FBT001  it is what is written
+def write_bool(out: BytesWriter, value: bool) -> None:  # noqa: FBT001  the value to write
     """Append true or false."""
     out.write(b"true" if value else b"false")
 
@@ -129,7 +129,7 @@ def write_texts(out: BytesWriter, texts: list[str]) -> None:
     out.append(93)
 
 
-# --- whole values, for answers that are not hot
+# --- whole values, for responses that are not hot
 
 
 def encode(value: object) -> bytes:
@@ -140,9 +140,9 @@ def encode(value: object) -> bytes:
 
 
 def write_value(out: BytesWriter, value: object) -> None:
-    """Append any of: None, bool, int, float, str, list, tuple, dict, JsonRaw.
+    """Append one of: None, bool, int, float, str, list, tuple, dict, JsonRaw.
 
-    ABSENT is left out of dicts and null elsewhere. Raises Unwritable on a value nested deeper than
+    ABSENT is left out of dicts and null elsewhere. Raises Unwritable for a value nested deeper than
     anything that can be read.
     """
     _write_nested(out, value, 0)
@@ -199,5 +199,5 @@ def _write_dict(out: BytesWriter, pairs: dict[object, object], depth: i64) -> No
 
 
 def _check_depth(depth: i64) -> None:
-    if depth > DEPTH_MAX:
+    if depth > JSON_DEPTH_MAX:
         raise Unwritable("nested too deep")

@@ -1,6 +1,6 @@
-"""The forms of MessagePack: where a value ends, what kind it is, what it says.
+"""The forms of MessagePack: where a value ends, its kind, and its decoded value.
 
-The first byte of a value is its form, and tells everything but a length:
+The first byte of a value is its form, and determines everything but a length:
 
     00-7f int          c0    nil           cc-cf uint 8 16 32 64   d9-db str, length 8 16 32
     80-8f map          c1    never used    d0-d3 int 8 16 32 64    dc dd array, count 16 32
@@ -9,7 +9,7 @@ The first byte of a value is its form, and tells everything but a length:
     e0-ff int < 0      c7-c9 ext: length, type, bytes
 
 Integers are big-endian. Knows nothing of commands and jobs. Nothing here trusts a length or a
-count: what a value announces must fit into the bytes that are left before anything is made of it.
+count: the announced size of a value must fit into the remaining bytes before it is used.
 """
 
 import json
@@ -20,9 +20,9 @@ from mypy_extensions import i64
 
 from jobyard.errors import Refused
 
-# Deeper than any command, and far from where a recursion would hurt.
-DEPTH_MAX: Final = 100
-# An empty map is one byte to send and 72 to hold; values to be kept whole stay bytes anyway.
+# Deeper than any command, and far from where a recursion would be a problem.
+DECODED_DEPTH_MAX: Final = 100
+# An empty map is one byte to send and 72 in memory; values that are stored whole stay bytes.
 VALUES_MAX: Final = 1_000_000
 
 KIND_ABSENT: Final = 0
@@ -36,7 +36,7 @@ KIND_ARRAY: Final = 7
 KIND_MAP: Final = 8
 KIND_EXT: Final = 9
 
-# By form, from c0 on: bytes of the length or count, bytes that always follow besides, and kind.
+# By form, from c0 on: size of the length or count, size of other fixed bytes, and kind.
 _LENGTH_SIZES: Final = (
     b"\0\0\0\0\1\2\4\1\2\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\2\4\2\4\2\4"  # c0 to df
 )
@@ -47,17 +47,17 @@ _KINDS: Final = (
     b"\1\0\2\2\6\6\6\x09\x09\x09\4\4\3\3\3\3\3\3\3\3\x09\x09\x09\x09\x09\5\5\5\7\7\x08\x08"
 )
 
-# Up to here every whole number is a float64 of its own.
+# Up to here every whole number has its own float64.
 _EXACT_MAX: Final = 9007199254740992.0
 
 
 class Malformed(Refused):
-    """Bytes that are no MessagePack value, or one nested too deep or too large to open."""
+    """Bytes that are not a MessagePack value, or one nested too deep or too large to decode."""
 
 
 @final
 class Absent:
-    """What stands where no value was given; not the same as nil."""
+    """The value of an option that was not given; not the same as nil."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -68,7 +68,7 @@ ABSENT: Final = Absent()
 
 @final
 class Ext:
-    """A value of a type that only its sender knows."""
+    """A value of an extension type."""
 
     def __init__(self, code: int, content: bytes) -> None:
         self.code = code
@@ -85,9 +85,9 @@ class Ext:
 
 
 def skip(data: bytes, at: i64, end: i64) -> i64:
-    """Return where the value at `at` ends, or -1 when it is malformed or not all there.
+    """Return where the value at `at` ends, or -1 when it is malformed or incomplete.
 
-    Counts the values still to come instead of descending, so depth costs nothing.
+    Counts the values still expected instead of recursing, so depth costs nothing.
     """
     left: i64 = 1
     while left > 0:
@@ -107,15 +107,15 @@ def skip(data: bytes, at: i64, end: i64) -> i64:
             left += form & 15
         else:
             left += (form & 15) * 2
-        # Every value is a byte at least: what announces more than there is ends here.
+        # Every value has at least one byte: more announced values than bytes are an error.
         if left > end - at:
             return -1
     return at
 
 
 def is_deeper(data: bytes, at: i64, end: i64, most: i64) -> bool:
-    """Tell whether a value that `skip` accepts is nested more than `most` deep."""
-    # How many values are still to come in the innermost list or map, and in those around it.
+    """Return whether a value that `skip` accepts is nested more than `most` deep."""
+    # How many values are still expected in the innermost list or map, and in those around it.
     left: i64 = 1
     around: list[i64] = []
     while True:
@@ -139,7 +139,7 @@ def is_deeper(data: bytes, at: i64, end: i64, most: i64) -> bool:
 
 
 def past_head(data: bytes, at: i64, end: i64, form: i64) -> tuple[i64, i64]:
-    """Return where the bytes of a form from 80 to df end and how many values follow them."""
+    """Return where the bytes of a form from 80 to df end, and how many values follow them."""
     if form >= 0xC0:
         return _skip_wide(data, at, end, form)
     if form >= 0xA0:
@@ -148,11 +148,11 @@ def past_head(data: bytes, at: i64, end: i64, form: i64) -> tuple[i64, i64]:
 
 
 def _skip_wide(data: bytes, at: i64, end: i64, form: i64) -> tuple[i64, i64]:
-    """Return where the bytes of a form from c0 to df end and how many values follow them."""
+    """Return where the bytes of a form from c0 to df end, and how many values follow them."""
     size: i64 = _LENGTH_SIZES[form - 0xC0]
     fixed: i64 = _FIXED_SIZES[form - 0xC0]
     if size == 0:
-        # One past the end is what a truncated value looks like.
+        # One past the end marks a truncated value.
         return (at + fixed if form != 0xC1 else end + 1), 0
     if end - at < size:
         return end + 1, 0
@@ -188,9 +188,9 @@ def kind_of(data: bytes, at: i64) -> i64:
 
 
 def is_undefined(data: bytes, at: i64) -> bool:
-    """Tell whether the well-formed value at `at` is an extension of type 0.
+    """Return whether the well-formed value at `at` is an extension of type 0.
 
-    JavaScript writers put one of a single byte wherever an option was left unset.
+    JavaScript writers send one of a single byte wherever an option is not set.
     """
     form: i64 = data[at]
     if 0xD4 <= form <= 0xD8:
@@ -209,7 +209,7 @@ def content_start(data: bytes, at: i64) -> i64:
 
 
 def array_header(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
-    """Return (count, where the first item stands), or (-1, at) when there is no array."""
+    """Return (count, position of the first item), or (-1, at) when there is no array."""
     if at >= end:
         return -1, at
     form: i64 = data[at]
@@ -221,7 +221,7 @@ def array_header(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
 
 
 def map_header(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:
-    """Return (count of pairs, where the first key stands), or (-1, at) when there is no map."""
+    """Return (count of pairs, position of the first key), or (-1, at) when there is no map."""
     if at >= end:
         return -1, at
     form: i64 = data[at]
@@ -244,7 +244,7 @@ def _wide_header(data: bytes, at: i64, end: i64, form: i64) -> tuple[i64, i64]:
 
 
 def integer_at(data: bytes, at: i64) -> i64:
-    """Read the well-formed integer at `at`. One of 2^63 or more comes out 2^64 less."""
+    """Read the well-formed integer at `at`. One of 2^63 or more wraps: it is 2^64 less."""
     form: i64 = data[at]
     if form < 0x80:
         return form
@@ -271,9 +271,9 @@ def float_at(data: bytes, at: i64) -> float:
 
 
 def text_of(content: bytes) -> str:
-    """Read UTF-8 as JavaScript does: what is none of it becomes the replacement character."""
+    """Decode UTF-8 as JavaScript does: invalid bytes become the replacement character."""
     try:
-        return content.decode()  # compiled, faster than with a word for errors
+        return content.decode()  # compiled, faster than with an `errors` argument
     except UnicodeDecodeError:
         return content.decode("utf-8", "replace")
 
@@ -281,18 +281,18 @@ def text_of(content: bytes) -> str:
 def decode(data: bytes, at: i64, end: i64, most: i64 = VALUES_MAX) -> object:
     """Return the value that fills the bytes from `at` to `end`; raise Malformed if none does.
 
-    A map becomes a dict with text for keys, an array a list, str and bin become str and bytes, an
-    extension Ext. Undefined is ABSENT alone, None in a list, and left out of a dict. Raises
-    Malformed also for more than `most` values in one.
+    A map becomes a dict with text keys, an array a list, str and bin become str and bytes, an
+    extension Ext. Undefined is ABSENT at the top, None in a list, and left out of a dict. Also
+    raises Malformed for more than `most` values.
     """
     if skip(data, at, end) != end:
-        raise Malformed("no MessagePack value")
+        raise Malformed("not a MessagePack value")
     return _Decoder(data, at, most).value(0)
 
 
 @final
 class _Decoder:
-    """Walks bytes that `skip` has found whole, so no bound is checked again."""
+    """Decodes bytes that `skip` has checked, so no bound is checked again."""
 
     def __init__(self, data: bytes, at: i64, most: i64) -> None:
         self.data = data
@@ -351,7 +351,7 @@ class _Decoder:
             key = key_text(self.value(depth))
             value = self.value(depth)
             if value is ABSENT:
-                # The last of two equal keys counts, also when it says that there is nothing.
+                # The last of two equal keys counts, even if it is undefined.
                 found.pop(key, None)
             else:
                 found[key] = value
@@ -369,7 +369,7 @@ class _Decoder:
 
 
 def _check_depth(depth: i64) -> None:
-    if depth > DEPTH_MAX:
+    if depth > DECODED_DEPTH_MAX:
         raise Malformed("nested too deep")
 
 
@@ -382,10 +382,10 @@ _KEY_WORDS: Final[dict[type, str]] = {
 
 
 def key_text(key: object) -> str:
-    """Print the key of a map, as JavaScript prints one that is no text.
+    """Print the key of a map, as JavaScript prints one that is not text.
 
-    A map or array as a key is named, not shown: quoting one within the other, each level would
-    double the backslashes of the one inside, and a hundred bytes would fill the memory.
+    A map or array as a key is named, not printed: with nested quotes each level would double the
+    backslashes of the one inside, and a hundred bytes would fill the memory.
     """
     if isinstance(key, str):
         return key

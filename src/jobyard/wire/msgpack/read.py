@@ -1,11 +1,11 @@
-"""The map that is a command, found in place: where each value stands, nothing decoded.
+"""Finds the fields of a command (a map) in place, without decoding its values.
 
-A command has some ten keys, most of them never asked for, so no key and no value becomes an object
-before it is wanted. Six keys that nearly every command has are noted while the map is checked; the
-others are indexed when the first of them is asked for, which for the commands of a job's usual life
-is never. Finding one is a scan that compares lengths and first and last letters; a dict of a dozen
-keys takes four times as long to build and finds none faster. A value of extension type 0 is
-JavaScript's undefined and counts as not there; of two equal keys the last one counts.
+A command has about ten keys, most of them never read, so no key and no value becomes an object
+before it is needed. Six keys that nearly every command has are noted while the map is checked; the
+others are indexed when the first of them is read, which never happens for the usual commands of a
+job. A lookup is a scan that compares lengths and first and last bytes; a dict of a dozen keys takes
+four times as long to build and is not faster to search. A value of extension type 0 is JavaScript's
+undefined and counts as absent; of two equal keys the last one counts.
 """
 
 from typing import Final, final
@@ -33,28 +33,28 @@ from jobyard.wire.msgpack.forms import (
 from jobyard.wire.msgpack.scan import Ends
 from jobyard.wire.numbers import whole_or
 
-# No command has more than fifty; the table of a frame full of keys would be eight times as long.
+# No command has more than fifty; the index of a frame full of keys would be eight times as long.
 KEYS_MAX: Final = 1024
-# Of a list of names, as long as its bytes would allow for millions.
+# Limit of a list of names, whose bytes alone would allow millions.
 TEXTS_MAX: Final = 100_000
-# An option that holds more is none; what may be long is gone through in place.
+# A larger option counts as malformed; values that may be long are read in place.
 OPTION_VALUES_MAX: Final = 20_000
 
-# A row of the index: key start i32, sign of the key i32, value start i32, value end i32.
+# A row of the index: key start i32, signature of the key i32, value start i32, value end i32.
 _ROW_SIZE: Final = 16
-# Keys longer than this, of which none is known, are left out.
+# No known key is longer than this; longer ones are left out of the index.
 _KEY_SIZE_MAX: Final = 127
 _LOW: Final = 0xFFFFFFFF
-# What an unsigned number is larger by than it reads as a signed one.
+# The difference between an unsigned number and the same bits read as a signed one.
 _UNSIGNED_MORE: Final = 18446744073709551616.0
 
 
 @final
 @mypyc_attr(free_list_len=1, acyclic=True)
-class Fields:
-    """Where the values of one map stand; made by `read_fields`.
+class MapFields:
+    """The positions of the values of one map; made by `read_fields`.
 
-    A span is where a value starts, and above 32 bits where it ends; -1 if there is none.
+    A span is the start of a value, with its end in the upper 32 bits; -1 if there is none.
     """
 
     def __init__(self, data: bytes, first: i64, end: i64) -> None:
@@ -65,16 +65,16 @@ class Fields:
         self.job_data: i64 = -1
         self.id: i64 = -1
         self.name: i64 = -1
-        # How many keys there are beside these six.
+        # How many keys there are besides these six.
         self.others_count: i64 = 0
-        # Where long values end, if they were looked for.
+        # Where long values end, if a scan noted it.
         self.ends: Ends | None = None
         self._first: i64 = first
         self._end: i64 = end
         self._index: bytes = b""
 
     def set_index(self, index: bytes) -> None:
-        """Know where all values stand."""
+        """Set the positions of all values."""
         self._index = index
 
     def _span(self, key: bytes) -> i64:
@@ -94,7 +94,7 @@ class Fields:
         return -1
 
     def content_at(self, span: i64) -> bytes | None:
-        """Return the UTF-8 of a value that is text, unchecked; None for all others."""
+        """Return the UTF-8 of a value that is text, not validated; None for all others."""
         if span < 0:
             return None
         start = span & _LOW
@@ -103,7 +103,7 @@ class Fields:
         return self.data[content_start(self.data, start) : span >> 32]
 
     def is_text_at(self, span: i64, content: bytes) -> bool:
-        """Tell whether a value that is there is this short text."""
+        """Return whether a value, which must exist, is this short text."""
         size: i64 = len(content)
         start = span & _LOW
         if size > 31 or self.data[start] != 0xA0 + size:
@@ -111,39 +111,39 @@ class Fields:
         return _is_at(self.data, start + 1, content)
 
     def raw_at(self, span: i64) -> bytes | None:
-        """Return the bytes of a value as they came, form and all."""
+        """Return the bytes of a value as sent, including its form."""
         if span < 0:
             return None
         return self.data[span & _LOW : span >> 32]
 
     def find(self, key: bytes) -> tuple[i64, i64]:
-        """Return where the value of `key` starts and ends; (-1, -1) when it is not there."""
+        """Return where the value of `key` starts and ends; (-1, -1) when there is none."""
         span = self._span(key)
         if span < 0:
             return -1, -1
         return span & _LOW, span >> 32
 
     def has(self, key: bytes) -> bool:
-        """Tell whether there is a value, nil included."""
+        """Return whether there is a value, nil included."""
         return self._span(key) >= 0
 
     def kind(self, key: bytes) -> i64:
-        """Return the kind of a value, KIND_ABSENT when it is not there."""
+        """Return the kind of a value, KIND_ABSENT when there is none."""
         span = self._span(key)
         if span < 0:
             return KIND_ABSENT
         return kind_of(self.data, span & _LOW)
 
     def is_nil(self, key: bytes) -> bool:
-        """Tell whether the value is there and nil."""
+        """Return whether the value is there and nil."""
         return self._form(key) == 0xC0
 
     def is_true(self, key: bytes) -> bool:
-        """Tell whether the value is true; nothing else counts as true."""
+        """Return whether the value is true; nothing else counts as true."""
         return self._form(key) == 0xC3
 
     def is_false(self, key: bytes) -> bool:
-        """Tell whether the value is there and false."""
+        """Return whether the value is there and false."""
         return self._form(key) == 0xC2
 
     def _form(self, key: bytes) -> i64:
@@ -153,7 +153,7 @@ class Fields:
         return self.data[span & _LOW]
 
     def raw(self, key: bytes) -> bytes | None:
-        """Return the bytes of a value as they came, form and all."""
+        """Return the bytes of a value as sent, including its form."""
         return self.raw_at(self._span(key))
 
     def value(self, key: bytes) -> object:
@@ -167,22 +167,22 @@ class Fields:
         return text_at(self.data, start, end) if start >= 0 else None
 
     def content(self, key: bytes) -> bytes | None:
-        """Return the UTF-8 of a value that is text, unchecked; None for all others."""
+        """Return the UTF-8 of a value that is text, not validated; None for all others."""
         return self.content_at(self._span(key))
 
-    def inside_at(self, span: i64) -> "Fields | None":
+    def inside_at(self, span: i64) -> "MapFields | None":
         """Return the fields of a value that is a map; None for all others."""
         if span < 0:
             return None
         return read_known(self.data, span & _LOW, span >> 32, self.ends)
 
     def count(self, key: bytes) -> i64:
-        """Return how many items an array has; -1 for all other values."""
+        """Return the number of items of an array; -1 for all other values."""
         start, end = self.find(key)
         return array_header(self.data, start, end)[0] if start >= 0 else i64(-1)
 
     def texts(self, key: bytes, most: i64 = TEXTS_MAX) -> list[str] | None:
-        """Return a value that is an array of nothing but text; None for all others, or too many."""
+        """Return a value that is an array of only texts; None for all others, or too many."""
         start, end = self.find(key)
         if start < 0:
             return None
@@ -201,7 +201,7 @@ class Fields:
         return found
 
     def integer(self, key: bytes, otherwise: i64) -> i64:
-        """Return a whole number within 64 bits, written as int or float; else `otherwise`."""
+        """Return a whole number within 64 bits, written as int or float; or `otherwise`."""
         span = self._span(key)
         if span < 0:
             return otherwise
@@ -213,7 +213,7 @@ class Fields:
         return whole_or(float_at(self.data, start), otherwise) if kind == KIND_FLOAT else otherwise
 
     def number(self, key: bytes, otherwise: float) -> float:
-        """Return any number as a float, NaN included; else `otherwise`."""
+        """Return any number as a float, NaN included; or `otherwise`."""
         span = self._span(key)
         if span < 0:
             return otherwise
@@ -227,13 +227,13 @@ class Fields:
         return number + _UNSIGNED_MORE if number < 0 and self.data[start] == 0xCF else number
 
 
-def read_fields(data: bytes, start: i64, end: i64) -> Fields | None:
-    """Find the fields of the map that fills the bytes; None if there is no such map."""
+def read_fields(data: bytes, start: i64, end: i64) -> MapFields | None:
+    """Find the fields of the map that fills the bytes; None if they are not one map."""
     count, at = map_header(data, start, end)
     if count < 0 or count > KEYS_MAX:
         return None
-    fields = Fields(data, at, end)
-    while count > 0:  # not `for _`: compiled, that makes an object of every number
+    fields = MapFields(data, at, end)
+    while count > 0:  # not `for _`, which makes an object of every number when compiled
         count -= 1
         after = skip(data, at, end)
         if after < 0:
@@ -247,14 +247,14 @@ def read_fields(data: bytes, start: i64, end: i64) -> Fields | None:
     return fields if at == end else None
 
 
-def read_known(data: bytes, start: i64, end: i64, ends: Ends | None) -> Fields | None:
-    """Find the fields of a map of which it is known where long values end, if it is."""
+def read_known(data: bytes, start: i64, end: i64, ends: Ends | None) -> MapFields | None:
+    """Find the fields of a map, using the noted ends of long values if there are any."""
     if ends is None:
         return read_fields(data, start, end)
     count, at = map_header(data, start, end)
     if count < 0 or count > KEYS_MAX:
         return None
-    fields = Fields(data, at, end)
+    fields = MapFields(data, at, end)
     fields.ends = ends
     index = BytesWriter()
     while count > 0:
@@ -272,8 +272,8 @@ def read_known(data: bytes, start: i64, end: i64, ends: Ends | None) -> Fields |
     return fields
 
 
-def _note(fields: Fields, key: i64, key_end: i64, span: i64) -> None:
-    """Note the value of one of the six usual keys, or that there is another."""
+def _note(fields: MapFields, key: i64, key_end: i64, span: i64) -> None:
+    """Note the value of one of the six usual keys, or count another key."""
     data = fields.data
     size = key_end - key
     if size == 5:
@@ -308,7 +308,7 @@ def _defined(data: bytes, span: i64) -> i64:
 
 
 def _index_of(data: bytes, at: i64, end: i64) -> bytes:
-    """Return a row for every text key of a map that was found well-formed."""
+    """Return a row for every text key of a map that is known to be well-formed."""
     index = BytesWriter()
     while at < end:
         after = skip(data, at, end)
@@ -323,7 +323,7 @@ def _index_of(data: bytes, at: i64, end: i64) -> bytes:
 
 
 def _sign(data: bytes, start: i64, end: i64) -> i64:
-    """Return what two keys have in common if they are equal: size, first and last byte."""
+    """Return a signature that equal keys share: size, first and last byte."""
     if start == end:
         return 0
     first: i64 = data[start]
@@ -332,7 +332,7 @@ def _sign(data: bytes, start: i64, end: i64) -> i64:
 
 
 def text_at(data: bytes, start: i64, end: i64) -> str | None:
-    """Return the text that the well-formed value from `start` to `end` is, None if it is none."""
+    """Return the text of the well-formed value from `start` to `end`; None if it is not text."""
     if kind_of(data, start) != KIND_TEXT:
         return None
     return text_of(data[content_start(data, start) : end])

@@ -1,7 +1,7 @@
-"""Looks through a long MessagePack value, some of it at a time.
+"""Scans a long MessagePack value in slices.
 
-What comes of it is what `skip` and `is_deeper` say of a short one, and where the long lists and
-maps near the top end, so that nobody looks through them again.
+The result is the same as that of `skip` and `is_deeper` for a short value. Also notes where the
+long lists and maps near the top end, so that they are not scanned again.
 """
 
 from typing import Final, final
@@ -10,15 +10,15 @@ from mypy_extensions import i64
 
 from jobyard.wire.msgpack.forms import past_head, skip
 
-# Lists and maps shorter than this are looked through again.
+# The ends of shorter lists and maps are not noted: they are scanned again.
 LONG: Final = 4096
-# How far from the top ends are noted: the data of a job in a list of jobs, and what is in them.
+# Down to which depth ends are noted: the data of a job in a list of jobs, and its content.
 _NOTED_DEPTH: Final = 5
 
-# What is known so far.
+# The result so far.
 UNKNOWN: Final = 0
 WHOLE: Final = 1
-# Not MessagePack, not all there, or with something behind it.
+# Not MessagePack, incomplete, or followed by more bytes.
 MALFORMED: Final = 2
 TOO_DEEP: Final = 3
 
@@ -37,8 +37,8 @@ class Ends:
 
 
 @final
-class Scan:
-    """The value that is to fill the bytes from `start` to `end`, on its way."""
+class MsgpackScan:
+    """The scan of the value that must fill the bytes from `start` to `end`."""
 
     def __init__(self, data: bytes, start: i64, end: i64, depth_max: i64) -> None:
         self.data = data
@@ -48,13 +48,13 @@ class Scan:
         self.ends = Ends()
         self._depth_max: i64 = depth_max
         self._at: i64 = start
-        # How many values are still to come in the innermost list or map, and in those around it.
+        # How many values are still expected in the innermost list or map, and in those around it.
         self._left: i64 = 1
         self._around: list[i64] = []
         self._starts: list[i64] = []
 
-    def go_on(self, most: i64) -> i64:
-        """Look at up to so many values; return at how many."""
+    def proceed(self, most: i64) -> i64:
+        """Scan up to `most` values; return how many."""
         data = self.data
         end = self.end
         at = self._at
@@ -94,7 +94,7 @@ class Scan:
             self._starts.append(start)
 
     def _close(self, at: i64) -> i64:
-        """Leave the innermost list or map; return how many values follow it in the next."""
+        """Leave the innermost list or map; return how many values follow it in the outer one."""
         if len(self._around) <= _NOTED_DEPTH:
             start = self._starts.pop()
             if at - start >= LONG:

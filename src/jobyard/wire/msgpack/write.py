@@ -1,8 +1,8 @@
-"""Writes MessagePack: single values for answers built by hand, and whole Python values.
+"""Writes MessagePack: single values for responses built by hand, and whole Python values.
 
-Knows nothing of commands and jobs. No integer of 64 bits ever leaves: JavaScript clients read one
-as a BigInt and break on it, so beyond 32 bits a number goes out as float64. Everything else is
-written in its shortest form.
+Knows nothing of commands and jobs. Never writes a 64-bit integer: JavaScript clients read one as a
+BigInt and fail on it, so a number beyond 32 bits is written as float64. Everything else is written
+in its shortest form.
 """
 
 from typing import Final, final
@@ -10,7 +10,7 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_f64_be, write_i32_be
 from mypy_extensions import i32, i64, u8
 
-from jobyard.wire.msgpack.forms import ABSENT, DEPTH_MAX, Ext, Malformed, key_text
+from jobyard.wire.msgpack.forms import ABSENT, DECODED_DEPTH_MAX, Ext, Malformed, key_text
 
 FRAME_HEADER_SIZE: Final = 4
 
@@ -20,15 +20,15 @@ _I32_MIN: Final = -0x80000000
 
 @final
 class Raw:
-    """A value that is MessagePack already and goes out byte for byte."""
+    """A value that is already MessagePack and is written byte for byte."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
 
 @final
-class Part:
-    """A value that is MessagePack already and stands among others."""
+class RawPart:
+    """A value that is already MessagePack, as a part of larger data."""
 
     def __init__(self, data: bytes, start: i64, end: i64) -> None:
         self.data = data
@@ -38,14 +38,14 @@ class Part:
 
 @final
 class LongRaw:
-    """The same in pieces, for values that are too long to be copied at once."""
+    """A value that is already MessagePack, in pieces because it is too long to copy at once."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.pieces = pieces
 
 
 def begin_frame(out: BytesWriter) -> i64:
-    """Leave room for the length of a frame; return where, for `end_frame`."""
+    """Reserve the length of a frame; return its position for `end_frame`."""
     position: i64 = len(out)
     write_i32_be(out, 0)
     return position
@@ -66,7 +66,7 @@ def write_nil(out: BytesWriter) -> None:
     out.append(0xC0)
 
 
-def write_bool(out: BytesWriter, value: bool) -> None:  # noqa: FBT001  it is what is written
+def write_bool(out: BytesWriter, value: bool) -> None:  # noqa: FBT001  the value to write
     """Append true or false."""
     out.append(0xC3 if value else 0xC2)
 
@@ -113,7 +113,7 @@ def write_float(out: BytesWriter, number: float) -> None:
 
 
 def write_text(out: BytesWriter, text: str) -> None:
-    """Append a text. Halves of surrogate pairs, which no UTF-8 can hold, are replaced."""
+    """Append a text. Halves of surrogate pairs, which UTF-8 cannot hold, are replaced."""
     try:
         write_ascii(out, text.encode())
     except UnicodeEncodeError:
@@ -122,7 +122,7 @@ def write_text(out: BytesWriter, text: str) -> None:
 
 
 def write_ascii(out: BytesWriter, text: bytes) -> None:
-    """Append a text that is given as its bytes."""
+    """Append a text that is given as UTF-8."""
     write_text_head(out, len(text))
     out.write(text)
 
@@ -136,7 +136,7 @@ def write_text_head(out: BytesWriter, size: i64) -> None:
 
 
 def write_bin(out: BytesWriter, content: bytes) -> None:
-    """Append bytes that are no text."""
+    """Append binary data."""
     _write_length(out, len(content), 0xC4)
     out.write(content)
 
@@ -201,7 +201,7 @@ def _write_u16(out: BytesWriter, number: i64) -> None:
 
 
 def _write_u32(out: BytesWriter, number: i64) -> None:
-    # The plain build checks the range that the compiled one takes modulo 2^32.
+    # The plain build checks the range; the compiled one computes modulo 2^32.
     write_i32_be(out, i32(number if number < 0x80000000 else number - 0x100000000))
 
 
@@ -221,7 +221,7 @@ def framed(pairs: dict[str, object]) -> bytes:
     for key, value in pairs.items():
         pieces.append(encode(key))
         size += len(pieces[-1])
-        if isinstance(value, Part):
+        if isinstance(value, RawPart):
             pieces.append(memoryview(value.data)[value.start : value.end])
         else:
             pieces.append(encode(value))
@@ -233,9 +233,9 @@ def framed(pairs: dict[str, object]) -> bytes:
 def write_value(out: BytesWriter, value: object) -> None:
     """Append a whole Python value: None, bool, int, float, str, bytes, list, tuple, dict, Ext.
 
-    What is Raw, or a Part, is MessagePack already.
-    ABSENT is left out of maps and nil elsewhere. Raises Malformed on a value nested deeper than
-    anything `decode` would open.
+    Raw, RawPart and LongRaw are MessagePack already.
+    ABSENT is left out of maps and nil elsewhere. Raises Malformed for a value nested deeper than
+    `decode` accepts.
     """
     _write_nested(out, value, 0)
 
@@ -265,7 +265,7 @@ def _write_nested(out: BytesWriter, value: object, depth: i64) -> None:
 def _write_opaque(out: BytesWriter, value: object) -> None:
     if isinstance(value, Raw):
         out.write(value.data)
-    elif isinstance(value, Part):
+    elif isinstance(value, RawPart):
         out.write(value.data[value.start : value.end])
     elif isinstance(value, LongRaw):
         for piece in value.pieces:
@@ -302,5 +302,5 @@ def _write_any_int(out: BytesWriter, number: int) -> None:
 
 
 def _check_depth(depth: i64) -> None:
-    if depth > DEPTH_MAX:
+    if depth > DECODED_DEPTH_MAX:
         raise Malformed("nested too deep")

@@ -3,11 +3,11 @@ r"""Requests of the RESP protocol, versions 2 and 3: commands found in place as 
     *2\r\n $4\r\n ECHO\r\n $2\r\n hi\r\n        an array of bulk strings (without the spaces)
     ECHO "h\x69"\r\n                             an inline command, as typed by a person
 
-Nothing is made from a length before the bytes are here: a length is held against the limits as soon
-as its line is read, and what arrives is not looked at until at least as much is there as the
-lengths read so far ask for. Of a long command that is not all here the arguments that
-are have been set aside, so that no byte is copied more than a few times, however it is cut. Else
-arguments are spans of the input; bytes are made of one when somebody asks for it.
+No memory is allocated from a length alone: a length is checked against the limits as soon as its
+line is read, and input is not parsed until at least as much is there as the lengths read so far
+require. The complete arguments of a long incomplete command are set aside, so that no byte is
+copied more than a few times, however the input is split. Otherwise arguments are spans of the
+input; bytes are made of one when it is read.
 
 Must not know what a command means. After BadResp the rest of the input has no meaning.
 """
@@ -19,19 +19,19 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.wire.long_input import LongInput
 
-# No line that holds a length is longer, sign, digits and all.
+# The longest line that holds a length, with sign and digits.
 LENGTH_LINE_MAX: Final = 32
-# The least an argument takes: `$0`, nothing, and two ends of lines.
+# The smallest argument: `$0`, nothing, and two line ends.
 ARGUMENT_SIZE_MIN: Final = 6
-# Joining so much again with every piece that comes does no harm.
+# Joining this much again with every new piece is cheap enough.
 SHORT_MAX: Final = 16 << 10
-# Text longer than this is no number of 64 bits.
+# Longer text is not a 64-bit number.
 INTEGER_SIZE_MAX: Final = 20
 INTEGER_MIN: Final = -(1 << 63)
 INTEGER_MAX: Final = (1 << 63) - 1
 
 _LENGTH_MAX: Final = 1 << 40
-# In place of a length: more bytes are needed, or these are none.
+# In place of a length: more bytes are needed, or it is invalid.
 _MISSING: Final = -2
 _WRONG: Final = -3
 _LOW: Final = 0xFFFFFFFF
@@ -39,12 +39,12 @@ _ESCAPES: Final = {110: 10, 114: 13, 116: 9, 98: 8, 97: 7}
 
 
 class BadResp(Exception):
-    """Bytes that are no request; the connection cannot go on."""
+    """Bytes that are not a request; the connection must be closed."""
 
 
 @final
-class Limits:
-    """What a request may be: its arguments, the longest of them, all together, an inline one."""
+class RespLimits:
+    """Limits of a request: argument count, longest argument, total size, inline size."""
 
     def __init__(self, args: i64, bulk: i64, whole: i64, inline: i64) -> None:
         self.args: i64 = args
@@ -53,26 +53,26 @@ class Limits:
         self.inline: i64 = inline
 
 
-LIMITS: Final = Limits(100_000, 64 << 20, 256 << 20, 64 << 10)
-# For who has not said a password yet: what Valkey takes of one, and a little for what is around it.
-STRANGER_LIMITS: Final = Limits(10, 16 << 10, 17 << 10, 16 << 10)
+LIMITS: Final = RespLimits(100_000, 64 << 20, 256 << 20, 64 << 10)
+# Before the password: Valkey's limits for it, and a little for the rest of the command.
+STRANGER_LIMITS: Final = RespLimits(10, 16 << 10, 17 << 10, 16 << 10)
 
 
 @final
 @mypyc_attr(free_list_len=1, acyclic=True)
 class Command:
-    """Where the arguments of one request stand; the first is its name."""
+    """The positions of the arguments of one request; the first is its name."""
 
     def __init__(self, data: bytes, base: i64, index: bytes, count: i64) -> None:
         self._data = data
-        # Spans count from here.
+        # Spans are relative to this.
         self._base: i64 = base
-        # For every argument where it starts, and above 32 bits where it ends.
+        # For every argument its start, with its end in the upper 32 bits.
         self._index: bytes = index
         self._count: i64 = count
 
     def count(self) -> i64:
-        """Return how many arguments there are, the name included."""
+        """Return the number of arguments, the name included."""
         return self._count
 
     def arg(self, at: i64) -> bytes:
@@ -82,28 +82,28 @@ class Command:
         return self._data[base + (span & _LOW) : base + (span >> 32)]
 
     def size(self, at: i64) -> i64:
-        """Return how long an argument is."""
+        """Return the size of an argument."""
         span = read_i64_le(self._index, at * 8)
         return (span >> 32) - (span & _LOW)
 
     def end(self, at: i64) -> i64:
-        """Return where an argument ends, from the begin of the request."""
+        """Return where an argument ends, from the start of the request."""
         return read_i64_le(self._index, at * 8) >> 32
 
     def raw(self, start: i64, end: i64) -> bytes:
-        """Return a part of the request as it came."""
+        """Return a part of the request as sent."""
         return self._data[self._base + start : self._base + end]
 
     def weight(self) -> i64:
-        """Return about how many bytes it was."""
+        """Return its approximate size in bytes."""
         return self.end(self._count - 1)
 
     def text(self, at: i64) -> str:
-        """Return an argument as text; bytes that are no UTF-8 become surrogates."""
+        """Return an argument as text; invalid UTF-8 becomes surrogates."""
         return self.arg(at).decode("utf-8", "surrogateescape")
 
     def integer(self, at: i64) -> int | None:
-        """Return the value of an argument that is a number of 64 bits; None for all others."""
+        """Return the value of an argument that is a 64-bit number; None for all others."""
         return parse_integer(self.arg(at))
 
     def word(self, at: i64) -> bytes:
@@ -111,7 +111,7 @@ class Command:
         return self.arg(at).upper()
 
     def is_word(self, at: i64, word: bytes) -> bool:
-        """Tell whether an argument is this word of capital letters, however it is written."""
+        """Return whether an argument is this word, given in capitals, in any case."""
         span = read_i64_le(self._index, at * 8)
         start: i64 = self._base + (span & _LOW)
         size: i64 = (span >> 32) - (span & _LOW)
@@ -130,7 +130,7 @@ class Command:
 
 
 def parse_integer(text: bytes) -> int | None:
-    """Read a number as Valkey does: no spaces, no plus, no zeros ahead, 64 bits."""
+    """Parse a number as Valkey does: no spaces, no plus, no leading zeros, 64 bits."""
     size: i64 = len(text)
     if size == 0 or size > INTEGER_SIZE_MAX:
         return None
@@ -146,7 +146,7 @@ def parse_integer(text: bytes) -> int | None:
 
 
 def of_arguments(arguments: list[bytes]) -> Command:
-    """Return a command of these arguments."""
+    """Return a command with these arguments."""
     index = BytesWriter()
     end: i64 = 0
     for argument in arguments:
@@ -158,31 +158,31 @@ def of_arguments(arguments: list[bytes]) -> Command:
 
 @final
 class RespReader:
-    """Cuts commands out of what arrives."""
+    """Splits the input into commands."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RespLimits) -> None:
         self.limits = limits
         self._data: bytes = b""
-        # In its place while a command is too short to be read on; and how much there is of either
+        # Used instead while too little of a command is there to parse; and the size of either
         # from `_start` on.
         self._more = LongInput()
         self._have: i64 = 0
-        # Less than this is no use: the next command cannot be whole.
+        # With less than this, the next command cannot be complete.
         self._need: i64 = 1
-        # Where the command that is being read begins, and how far it was read.
+        # Where the current command begins, and how far it was parsed.
         self._start: i64 = 0
         self._at: i64 = 0
         self._count: i64 = 0
         self._left: i64 = 0
-        # Length of the argument that comes next; -1 before its line was read.
+        # Length of the next argument; -1 before its line was read.
         self._length: i64 = -1
         self._index = BytesWriter()
-        # What came before of a long command, and how much that was; its spans stand in the index.
+        # Earlier parts of a long command, and their size; their spans are in the index.
         self._aside = LongInput()
         self._aside_size: i64 = 0
 
     def feed(self, data: bytes) -> None:
-        """Take in what arrived."""
+        """Add input."""
         self._have += len(data)
         if self._more.size > 0:
             self._more.append(data)
@@ -203,7 +203,7 @@ class RespReader:
         self._start = 0
 
     def forget(self) -> None:
-        """Let go of all input: no more comes."""
+        """Drop all input: no more comes."""
         self._data = b""
         self._more.clear()
         self._have = 0
@@ -217,11 +217,11 @@ class RespReader:
         self._aside_size = 0
 
     def unread_size(self) -> i64:
-        """Return how much was not given out yet."""
+        """Return the size of the input that is not part of a returned command."""
         return self._have + self._aside_size
 
     def ahead(self) -> bytes:
-        """Return the input in which the next request begins at `place`; b"" if it began before."""
+        """Return the input in which the next request begins at `place`; b"" if it began earlier."""
         return b"" if self._left > 0 else self._data
 
     def place(self) -> i64:
@@ -229,12 +229,12 @@ class RespReader:
         return self._at
 
     def pass_over(self, end: i64) -> None:
-        """Go on behind a request that was found ahead."""
+        """Continue after a request that was found ahead."""
         self._at = end
         self._end_command()
 
     def next(self) -> Command | None:
-        """Return the next command, or None until more of it has come; raise BadResp."""
+        """Return the next command, or None until more of it has arrived; raise BadResp."""
         while self._have >= self._need:
             if self._more.size > 0:
                 self._data = self._more.take()
@@ -250,7 +250,7 @@ class RespReader:
         return None
 
     def _begin_array(self) -> None:
-        """Read how many arguments the next command has."""
+        """Read the argument count of the next command."""
         count, after = _read_length(self._data, self._at + 1, len(self._data))
         if count == _MISSING:
             self._need = self._have + 1
@@ -262,7 +262,7 @@ class RespReader:
             self._count = count
             self._left = count
         else:
-            # Nothing was asked for, and nothing is answered.
+            # An empty request gets no reply.
             self._end_command()
 
     def _refused(self, length: i64, what: str) -> str:
@@ -274,18 +274,18 @@ class RespReader:
         self._start = self._at
         self._need = 1
         if self._start == len(self._data):
-            # The last command alone decides how long the input is kept.
+            # Only the last command decides how long the input is kept in memory.
             self._data = b""
             self._start = 0
             self._at = 0
 
     def _arguments(self) -> Command | None:
-        """Go on with the arguments of an array."""
+        """Read more arguments of an array."""
         data = self._data
         size: i64 = len(data)
         at = self._at
         start = self._start
-        # Where the command begins, if all of it stood here.
+        # Where the command would begin if all of it were in this input.
         first = start - self._aside_size
         length = self._length
         index = self._index
@@ -301,7 +301,7 @@ class RespReader:
             if end + 2 > size:
                 break
             if data[end] != 13 or data[end + 1] != 10:
-                raise BadResp("expected the end of a line behind an argument")
+                raise BadResp("expected CRLF after an argument")
             write_i64_le(index, at - first | (end - first) << 32)
             at = end + 2
             length = -1
@@ -323,18 +323,18 @@ class RespReader:
         return command
 
     def _wait_for_more(self) -> None:
-        """Note how much must be here before it is of use to go on with a command."""
+        """Set how much input is needed before parsing can continue."""
         if self._at - self._start > SHORT_MAX:
             self._set_aside()
         need = self._at - self._start + (self._length + 2 if self._length >= 0 else 1)
         rest = (self._left - 1) * ARGUMENT_SIZE_MIN
-        # What is wrong in a short command is told at once, though it is not all here.
+        # Errors in a short command are reported at once, even if it is incomplete.
         if need + rest > SHORT_MAX:
             need += rest
         self._need = max(need, self._have + 1)
 
     def _set_aside(self) -> None:
-        """Keep the arguments found so far by themselves, and let go of the input they came in."""
+        """Move the arguments found so far out of the input, so that the input can be freed."""
         self._aside.append(memoryview(self._data)[self._start : self._at])
         size = self._at - self._start
         self._aside_size += size
@@ -342,7 +342,7 @@ class RespReader:
         self._start = self._at
 
     def _bulk_length(self, data: bytes, at: i64, size: i64) -> tuple[i64, i64]:
-        """Read the line before an argument; return its length and where it begins."""
+        """Read the line before an argument; return the argument's length and start."""
         if data[at] != 36:
             raise BadResp(f"expected '$', got '{_shown(data[at])}'")
         length, after = _read_length(data, at + 1, size)
@@ -355,7 +355,7 @@ class RespReader:
         return length, after
 
     def _line(self) -> bytes | None:
-        """Return the line at `_at`; None until all of it is here."""
+        """Return the line at `_at`; None until it is complete."""
         data = self._data
         at = self._at
         end: i64 = data.find(b"\n", at)
@@ -375,7 +375,7 @@ def _shown(byte: i64) -> str:
 
 
 def _read_length(data: bytes, at: i64, size: i64) -> tuple[i64, i64]:
-    """Read a length and the end of its line; return it with the next place, _MISSING or _WRONG."""
+    """Read a length and its line end; return it with the next position, or _MISSING or _WRONG."""
     start = at
     is_negative = at < size and data[at] == 45
     if is_negative:
@@ -437,7 +437,7 @@ def _read_word(line: bytes, at: i64, size: i64, word: BytesWriter) -> i64:
 
 
 def _read_quoted(line: bytes, at: i64, size: i64, quote: i64, word: BytesWriter) -> i64:
-    """Read up to the closing quote; return what comes behind it."""
+    """Read up to the closing quote; return the position after it."""
     while at < size:
         byte: i64 = line[at]
         if byte == quote:
@@ -457,7 +457,7 @@ def _read_quoted(line: bytes, at: i64, size: i64, quote: i64, word: BytesWriter)
 
 
 def _read_escape(line: bytes, at: i64, size: i64, word: BytesWriter) -> i64:
-    """Read what follows a backslash; return what comes behind it."""
+    """Read what follows a backslash; return the position after it."""
     if line[at] == 120 and at + 2 < size:
         high = _hex(line[at + 1])
         low = _hex(line[at + 2])

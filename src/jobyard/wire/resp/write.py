@@ -1,8 +1,8 @@
-"""Answers of the RESP protocol, in version 2 or 3 as the connection asked for.
+"""Writes replies of the RESP protocol, in version 2 or 3 as requested by the connection.
 
-What version 2 cannot say it says as Valkey does there: a map as an array of keys and values, a
-double as text, a set as an array. `proto` is 2 or 3. A container is its head; the caller writes as
-many elements behind it as it said there are.
+Types that version 2 lacks are written as Valkey does: a map as an array of keys and values, a
+double as text, a set as an array. `proto` is 2 or 3. A container is only its head; the caller
+writes the announced number of elements after it.
 """
 
 from math import isfinite, isnan
@@ -14,27 +14,27 @@ from mypy_extensions import i64
 from jobyard.wire.beanstalk import write_number
 
 OK: Final = b"+OK\r\n"
-# Doubles that are whole and below this are written without a fraction.
+# Whole doubles below this are written without a fraction.
 _WHOLE_MAX: Final = 1e17
 
 
 def write_ok(out: BytesWriter) -> None:
-    """Append that it is done."""
+    """Append OK."""
     out.write(OK)
 
 
 def write_simple(out: BytesWriter, word: bytes) -> None:
-    """Append a word of our own; it holds no end of a line."""
+    """Append a constant word; it must not contain a line end."""
     out.append(43)
     out.write(word)
     out.write(b"\r\n")
 
 
 def write_error(out: BytesWriter, text: str) -> None:
-    """Append an error: its code, a space, a sentence. What it quotes may hold anything."""
+    """Append an error: its code, a space, a sentence. Line ends in it are replaced."""
     line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     out.append(45)
-    # Other ends of lines, of which clients know nothing, do no harm.
+    # Other line ends are harmless: clients do not know them.
     out.write(line.encode("utf-8", "surrogateescape").replace(b"\r", b" ").replace(b"\n", b" "))
     out.write(b"\r\n")
 
@@ -52,14 +52,14 @@ def write_bulk(out: BytesWriter, data: bytes) -> None:
 
 
 def write_decimal(out: BytesWriter, number: i64) -> None:
-    """Append a number of at least 0 as bulk."""
+    """Append a non-negative number as bulk."""
     _write_head(out, 36, _digits(number))
     write_number(out, number)
     out.write(b"\r\n")
 
 
 def write_pair(out: BytesWriter, high: i64, low: i64) -> None:
-    """Append two numbers of at least 0 with a dash between them as bulk, as entries are called."""
+    """Append two non-negative numbers with a dash between them as bulk, like an entry id."""
     _write_head(out, 36, _digits(high) + 1 + _digits(low))
     write_number(out, high)
     out.append(45)
@@ -76,12 +76,12 @@ def _digits(number: i64) -> i64:
 
 
 def write_text(out: BytesWriter, text: str) -> None:
-    """Append text as bulk; surrogates become the bytes they stand for."""
+    """Append text as bulk; surrogates become the original bytes."""
     write_bulk(out, text.encode("utf-8", "surrogateescape"))
 
 
 def write_verbatim(out: BytesWriter, text: str, proto: i64) -> None:
-    """Append text that is for people."""
+    """Append text meant for humans."""
     if proto < 3:
         write_text(out, text)
         return
@@ -93,12 +93,12 @@ def write_verbatim(out: BytesWriter, text: str, proto: i64) -> None:
 
 
 def write_nil(out: BytesWriter, proto: i64) -> None:
-    """Append that there is no value."""
+    """Append a nil."""
     out.write(b"_\r\n" if proto >= 3 else b"$-1\r\n")
 
 
 def write_nil_array(out: BytesWriter, proto: i64) -> None:
-    """Append that there is no value, where an array would have been one."""
+    """Append a nil in place of an array."""
     out.write(b"_\r\n" if proto >= 3 else b"*-1\r\n")
 
 
@@ -108,7 +108,7 @@ def write_array(out: BytesWriter, count: i64) -> None:
 
 
 def write_map(out: BytesWriter, count: i64, proto: i64) -> None:
-    """Begin a map of so many keys, each followed by its value."""
+    """Begin a map of `count` keys, each followed by its value."""
     if proto >= 3:
         _write_head(out, 37, count)
     else:
@@ -121,7 +121,7 @@ def write_set(out: BytesWriter, count: i64, proto: i64) -> None:
 
 
 def write_push(out: BytesWriter, count: i64, proto: i64) -> None:
-    """Begin a message that answers nothing."""
+    """Begin a push message, which is not a reply."""
     _write_head(out, 62 if proto >= 3 else 42, count)
 
 
@@ -136,7 +136,7 @@ def write_double(out: BytesWriter, number: float, proto: i64) -> None:
 
 
 def double_text(number: float) -> bytes:
-    """Return the shortest text that reads back as this double; a whole one has no fraction."""
+    """Return the shortest text that parses to this double; a whole one has no fraction."""
     if not isfinite(number):
         if isnan(number):
             return b"nan"

@@ -9,7 +9,7 @@ from jobyard.engine.jobs.retention import DONE_AGE_MS, watch
 from jobyard.engine.jobs.take import take
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted, NotHeld
 from jobyard.model.job import DEAD, DELAYED, DONE, READY
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
 from tests.support.yards import recount
@@ -18,7 +18,7 @@ from tests.support.yards import recount
 def test_a_plain_job_is_as_small_as_any_and_has_its_seq_for_a_name() -> None:
     place = GlideYard()
     jobs = [place.add(opts=b'{"attempts":3}', max_attempts=3, ts=5) for _ in range(2)]
-    assert [job.extra for job in jobs] == [None, None]
+    assert [job.details for job in jobs] == [None, None]
     assert jobs[0].policy is jobs[1].policy
     assert [id_of(job) for job in jobs] == ["1", "2"]
     assert [opts_of(job) for job in jobs] == [b'{"attempts":3}'] * 2
@@ -84,7 +84,7 @@ def test_an_id_is_given_once_in_a_queue() -> None:
     with pytest.raises(Duplicate):
         place.add(custom_id=id_of(other))
     assert (id_of(job), id_of(other)) == ("invoice", "2")
-    # The seq of a job with a chosen id is nobody's name.
+    # The seq of a job with a chosen id is not a name.
     assert find(place.site.yard, place.site.queue(), "1") is None
     assert place.site.queue().next_seq == 3
     elsewhere = place.site.queue("other")
@@ -114,12 +114,12 @@ def test_chosen_ids_are_stepped_over() -> None:
 def test_a_job_that_costs_too_much_leaves_nothing_behind() -> None:
     place = GlideYard()
     with pytest.raises(CostExceeds):
-        place.add(lane="a", tb_capacity=999)
+        place.add(ordering="a", tb_capacity=999)
     with pytest.raises(CostExceeds):
-        place.add(lane="a", tb_capacity=2000, cost=2001)
+        place.add(ordering="a", tb_capacity=2000, cost=2001)
     assert place.site.queue().rules is None
     assert place.site.queue().next_seq == 1
-    assert id_of(place.add(lane="a", tb_capacity=2000, cost=2000)) == "1"
+    assert id_of(place.add(ordering="a", tb_capacity=2000, cost=2000)) == "1"
 
 
 def test_the_stream_gives_jobs_in_the_order_they_came_and_once() -> None:
@@ -198,7 +198,7 @@ def test_a_failed_job_is_tried_again_after_its_wait_and_its_promotion() -> None:
     job = place.site.yard.jobs.all()[0]
     assert place.promote() == 0
     place.tick(100)
-    # Due, but in the stream only once a worker says so.
+    # Due, but in the stream only once a worker promotes it.
     assert (job.state, state_of(job), place.taken()) == (READY, "delayed", [])
     place.restart()
     job = place.site.yard.jobs.all()[0]
@@ -234,12 +234,12 @@ def test_jobs_with_a_priority_are_promoted_best_first_and_first_come_first() -> 
     for priority in (2, 1, 2, 1, 0, 1):
         place.add(priority=priority)
     assert sorted(set(place.states().values())) == ["prioritized", "waiting"]
-    assert (place.taken(), place.pop(PROMOTED)) == (["5"], [])
+    assert (place.taken(), place.pop(ReadyList.PROMOTED)) == (["5"], [])
     place.restart()
     assert place.promote(4) == 4
     assert place.promote(4) == 1
     place.restart()
-    assert place.pop(PROMOTED) == ["2", "4", "6", "1", "3"]
+    assert place.pop(ReadyList.PROMOTED) == ["2", "4", "6", "1", "3"]
     # Taken from a list, a job lost comes back to the stream.
     place.restart()
     assert place.taken() == ["5", "2", "4", "6", "1", "3"]
@@ -250,7 +250,7 @@ def test_equal_priorities_go_in_the_order_of_the_puts_beyond_the_tenth() -> None
     for _ in range(12):
         place.add(priority=1)
     place.promote()
-    assert place.pop(PROMOTED) == [str(each) for each in range(1, 13)]
+    assert place.pop(ReadyList.PROMOTED) == [str(each) for each in range(1, 13)]
 
 
 def test_the_last_of_a_stack_goes_first() -> None:
@@ -258,13 +258,13 @@ def test_the_last_of_a_stack_goes_first() -> None:
     for _ in range(3):
         place.add(is_lifo=True)
     late = place.add(is_lifo=True, delay_ms=10)
-    assert (place.taken(), place.pop(PROMOTED)) == ([], [])
+    assert (place.taken(), place.pop(ReadyList.PROMOTED)) == ([], [])
     place.restart()
-    assert place.pop(STACK, 1) == ["3"]
+    assert place.pop(ReadyList.LIFO, 1) == ["3"]
     place.tick(10)
     assert place.promote() == 1
     place.restart()
-    assert place.pop(STACK) == ["4", "2", "1"]
+    assert place.pop(ReadyList.LIFO) == ["4", "2", "1"]
     assert entry_of(late)[0] != "-"
 
 
@@ -292,11 +292,11 @@ def test_other_doors_take_from_every_shelf_the_least_rank_first() -> None:
     site = place.site
     served = []
     while True:
-        lease = take(site.yard, [site.queue()], site.book, TERMS, site.now_ms)
+        lease = take(site.yard, [site.queue()], site.lease_set, TERMS, site.now_ms)
         if lease is None:
             break
         served.append(id_of(lease.job))
-        assert lease.job.shelf == STREAM
+        assert lease.job.ready_list == ReadyList.STREAM
         recount(site.yard)
     assert served == ["2", "3", "4", "1"]
 
@@ -306,14 +306,14 @@ def test_other_doors_end_jobs_as_their_family_asks() -> None:
     site = place.site
     jobs = [place.add(max_attempts=2, backoff_kind=2, backoff_ms=50) for _ in range(2)]
     for job in jobs:
-        assert take(site.yard, [site.queue()], site.book, TERMS, site.now_ms) is not None
+        assert take(site.yard, [site.queue()], site.lease_set, TERMS, site.now_ms) is not None
         with pytest.raises(NotHeld):
             place.complete(job)
     finish(site.yard, jobs[0], site.now_ms)
     assert jobs[0].state == DONE
     assert hand_back(site.yard, jobs[1], 0, 0, site.now_ms)
     assert (jobs[1].attempts, state_of(jobs[1])) == (1, "delayed")
-    lease = take(site.yard, [site.queue()], site.book, TERMS, site.now_ms)
+    lease = take(site.yard, [site.queue()], site.lease_set, TERMS, site.now_ms)
     assert lease is not None
     assert not hand_back(site.yard, jobs[1], 0, 0, site.now_ms)
     recount(site.yard)
@@ -330,7 +330,7 @@ def test_a_lease_of_another_door_that_runs_out_is_a_stall() -> None:
     site = place.site
     job = place.add(lock_ms=5000)
     for state in (READY, DEAD):
-        assert take(site.yard, [site.queue()], site.book, TERMS, site.now_ms) is not None
+        assert take(site.yard, [site.queue()], site.lease_set, TERMS, site.now_ms) is not None
         place.tick(4999)
         assert state_of(job) == "active"
         place.tick(1)
@@ -341,7 +341,7 @@ def test_a_lease_of_another_door_that_runs_out_is_a_stall() -> None:
 
 def test_a_job_whose_time_is_over_is_dead() -> None:
     place = GlideYard()
-    for fields in ({}, {"priority": 1}, {"delay_ms": 500}, {"lane": "a"}):
+    for fields in ({}, {"priority": 1}, {"delay_ms": 500}, {"ordering": "a"}):
         place.add(ttl_ms=100, **fields)
     place.restart()
     place.site.now_ms += 100
@@ -355,7 +355,7 @@ def test_a_job_whose_time_is_over_is_dead() -> None:
 
 def test_shelves_survive_compaction() -> None:
     place = GlideYard()
-    for fields in ({"priority": 4}, {"is_lifo": True}, {"lane": "a"}, {"lane": "a"}, {}):
+    for fields in ({"priority": 4}, {"is_lifo": True}, {"ordering": "a"}, {"ordering": "a"}, {}):
         place.add(**fields)
     gone = [place.add(data=b"x" * 2000) for _ in range(60)]
     place.promote()
@@ -364,7 +364,11 @@ def test_shelves_survive_compaction() -> None:
         site.yard.drop(job, site.now_ms)
     place.compact()
     place.restart()
-    assert (place.pop(PROMOTED), place.pop(STACK), place.taken()) == (["1"], ["2"], ["3", "5"])
+    assert (place.pop(ReadyList.PROMOTED), place.pop(ReadyList.LIFO), place.taken()) == (
+        ["1"],
+        ["2"],
+        ["3", "5"],
+    )
 
 
 def test_done_jobs_go_at_their_age_and_dead_ones_stay() -> None:
@@ -375,8 +379,8 @@ def test_done_jobs_go_at_their_age_and_dead_ones_stay() -> None:
     place.take()
     place.complete(jobs[0])
     place.fail(jobs[1])
-    meters = site.queue().meters
-    assert meters is not None
+    minute_counters = site.queue().minute_counters
+    assert minute_counters is not None
     place.tick(DONE_AGE_MS)
     assert place.states() == {"2": "failed"}
 

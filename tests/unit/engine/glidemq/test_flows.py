@@ -3,7 +3,7 @@ import pytest
 from jobyard.engine.glidemq.add import entry_of, find, id_of, state_of
 from jobyard.engine.glidemq.flows import (
     Child,
-    Tie,
+    FlowLink,
     add_flow,
     complete_child,
     link_parent,
@@ -19,15 +19,14 @@ from tests.support.yards import recount
 
 
 def flow(
-    place: GlideYard, *names: str, queue: str = "default", ties: list[Tie] | None = None
+    place: GlideYard, *names: str, queue: str = "default", links: list[FlowLink] | None = None
 ) -> list[Job]:
     site = place.site
     children = [
-        Child(site.queue(queue), place.adding(custom_id=name), f"glide:{{{queue}}}")
-        for name in names
+        Child(site.queue(queue), place.spec(custom_id=name), f"glide:{{{queue}}}") for name in names
     ]
-    parent = place.adding("up", priority=2, delay_ms=500)
-    jobs = add_flow(site.yard, site.queue(), parent, children, ties or [], site.now_ms)
+    parent = place.spec("up", priority=2, delay_ms=500)
+    jobs = add_flow(site.yard, site.queue(), parent, children, links or [], site.now_ms)
     recount(site.yard)
     return jobs
 
@@ -39,8 +38,8 @@ def job_of(place: GlideYard, job: Job) -> Job:
 
 
 def labels(job: Job) -> list[str]:
-    assert job.extra is not None
-    return [member.label for member in job.extra.members or ()]
+    assert job.details is not None
+    return [member.label for member in job.details.members or ()]
 
 
 def test_a_parent_goes_on_when_its_children_are_done() -> None:
@@ -49,9 +48,9 @@ def test_a_parent_goes_on_when_its_children_are_done() -> None:
     assert [id_of(job) for job in (parent, *children)] == ["1", "2", "b"]
     assert labels(parent) == ["glide:{default}:2", "glide:{default}:b"]
     assert state_of(parent) == "waiting-children"
-    assert children[0].extra is not None
-    assert children[0].extra.glide is not None
-    assert children[0].extra.glide.parent_id == "1"
+    assert children[0].details is not None
+    assert children[0].details.glide is not None
+    assert children[0].details.glide.parent_id == "1"
     place.restart()
     assert place.taken() == ["2", "b"]
     place.complete(job_of(place, children[0]), b"7")
@@ -61,8 +60,8 @@ def test_a_parent_goes_on_when_its_children_are_done() -> None:
     place.take()
     place.complete(job_of(place, children[1]), b"8")
     assert state_of(parent) == "waiting"
-    assert parent.extra is not None
-    assert [member.value for member in parent.extra.members or ()] == [b"7", b"8"]
+    assert parent.details is not None
+    assert [member.value for member in parent.details.members or ()] == [b"7", b"8"]
     place.restart()
     assert place.taken() == ["1"]
 
@@ -94,10 +93,10 @@ def test_a_flow_that_is_refused_leaves_nothing_behind() -> None:
     for names in (("", "taken"), ("x", "x")):
         with pytest.raises(Duplicate):
             flow(place, *names)
-    costly = place.adding(lane="a", tb_capacity=500)
-    children = [Child(site.queue(), place.adding(), "p"), Child(site.queue(), costly, "p")]
+    costly = place.spec(ordering="a", tb_capacity=500)
+    children = [Child(site.queue(), place.spec(), "p"), Child(site.queue(), costly, "p")]
     with pytest.raises(CostExceeds):
-        add_flow(site.yard, site.queue(), place.adding(), children, [], site.now_ms)
+        add_flow(site.yard, site.queue(), place.spec(), children, [], site.now_ms)
     assert (site.yard.jobs.count, site.queue().next_seq) == (1, 2)
     recount(site.yard)
 
@@ -135,7 +134,7 @@ def test_a_child_that_is_done_holds_nobody_up() -> None:
     child = place.add()
     place.take()
     place.complete(child, b"5")
-    (parent,) = flow(place, ties=[Tie("p:1", child)])
+    (parent,) = flow(place, links=[FlowLink("p:1", child)])
     assert state_of(parent) == "waiting"
     (other,) = flow(place)
     assert not link_parent(place.site.yard, other, child, "p:1", place.now_ms)
@@ -146,7 +145,7 @@ def test_a_child_that_is_done_holds_nobody_up() -> None:
 
 def test_a_child_known_by_name_alone_is_told_of_by_name() -> None:
     place = GlideYard()
-    (parent,) = flow(place, ties=[Tie("p:{far}:1", None), Tie("p:{far}:2", None)])
+    (parent,) = flow(place, links=[FlowLink("p:{far}:1", None), FlowLink("p:{far}:2", None)])
     place.restart()
     parent = job_of(place, parent)
     yard = place.site.yard
@@ -167,7 +166,7 @@ def test_a_running_job_waits_for_children_it_added() -> None:
     place.take()
     entry = entry_of(parent)
     assert not park(place.site.yard, parent, entry, place.now_ms)
-    # There was nobody to wait for: it is the next to run.
+    # It had nothing to wait for: it is the next to run.
     place.take()
     entry = entry_of(parent)
     child = place.add(parent=parent, label_head="glide:{default}", parent_id="1")
@@ -185,8 +184,8 @@ def test_a_running_job_waits_for_children_it_added() -> None:
 
 def test_a_job_of_a_lane_keeps_its_turn_while_it_waits_for_others() -> None:
     place = GlideYard()
-    parent = place.add(lane="a")
-    place.add(lane="a")
+    parent = place.add(ordering="a")
+    place.add(ordering="a")
     place.take()
     place.add(parent=parent, label_head="p")
     assert park(place.site.yard, parent, entry_of(parent), place.now_ms)

@@ -18,7 +18,7 @@ from jobyard.engine.glidemq.move import (
 from jobyard.engine.jobs.take import take
 from jobyard.errors import NotFound
 from jobyard.model.job import DEAD, GONE, Job
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
 from tests.support.many_glides import clean, drain, retry_jobs
@@ -79,20 +79,20 @@ def test_another_priority_stages_a_job_and_none_puts_it_into_the_stream() -> Non
     job = place.add()
     set_priority(place.site.yard, job, 5, place.now_ms)
     job = again(place, job)
-    assert (state_of(job), job.rank, job.shelf) == ("prioritized", 5, STAGED)
+    assert (state_of(job), job.rank, job.ready_list) == ("prioritized", 5, ReadyList.STAGED)
     set_priority(place.site.yard, job, 7, place.now_ms)
     job = again(place, job)
-    assert (state_of(job), job.rank, job.shelf) == ("prioritized", 7, STAGED)
+    assert (state_of(job), job.rank, job.ready_list) == ("prioritized", 7, ReadyList.STAGED)
     set_priority(place.site.yard, job, 0, place.now_ms)
     job = again(place, job)
-    assert (state_of(job), job.rank, job.shelf) == ("waiting", 0, STREAM)
+    assert (state_of(job), job.rank, job.ready_list) == ("waiting", 0, ReadyList.STREAM)
     late = place.add(delay_ms=50)
     set_priority(place.site.yard, late, 2, place.now_ms)
     late = again(place, late)
     assert (state_of(late), late.rank) == ("delayed", 2)
     place.tick(50)
     place.promote()
-    assert place.pop(PROMOTED) == ["2"]
+    assert place.pop(ReadyList.PROMOTED) == ["2"]
 
 
 def test_what_was_promoted_stacked_or_taken_keeps_its_priority_and_delay() -> None:
@@ -124,7 +124,7 @@ def test_another_delay() -> None:
     stacked = place.add(is_lifo=True, delay_ms=10)
     set_delay(place.site.yard, stacked, 0, place.now_ms)
     again(place, stacked)
-    assert place.pop(STACK) == ["3"]
+    assert place.pop(ReadyList.LIFO) == ["3"]
 
 
 def test_a_job_is_given_back_now_or_later_without_an_attempt() -> None:
@@ -146,7 +146,7 @@ def test_removal() -> None:
     place = GlideYard()
     site = place.site
     jobs = [place.add(custom_id="a"), place.add(), place.add(priority=1), place.add(is_lifo=True)]
-    take(site.yard, [site.queue()], site.book, TERMS, site.now_ms)
+    take(site.yard, [site.queue()], site.lease_set, TERMS, site.now_ms)
     assert jobs[3].lease is not None
     with pytest.raises(NotFound):
         remove(site.yard, jobs[3], site.now_ms)
@@ -181,20 +181,20 @@ def test_fields_of_ones_own_are_remembered_one_by_one() -> None:
     set_fields(place.site.yard, job, {b"a": None, b"c": b""})
     for step in (again, again):
         job = step(place, job)
-        assert job.extra is not None
-        assert job.extra.glide is not None
-        assert job.extra.glide.overlay == {b"b": b"\xff\x00", b"c": b""}
+        assert job.details is not None
+        assert job.details.glide is not None
+        assert job.details.glide.overlay == {b"b": b"\xff\x00", b"c": b""}
         place.compact()
     set_fields(place.site.yard, job, {b"b": None, b"c": None})
     job = again(place, job)
-    assert job.extra is not None
-    assert job.extra.glide is not None
-    assert job.extra.glide.overlay is None
+    assert job.details is not None
+    assert job.details.glide is not None
+    assert job.details.glide.overlay is None
 
 
 def test_labels_are_replaced_together() -> None:
     place = GlideYard()
-    job = place.add(lane="a", scheduler="nightly", parent_id="9", parent_queue="up")
+    job = place.add(ordering="a", scheduler="nightly", parent_id="9", parent_queue="up")
     part = copy_part(job)
     part.parent_ids = '["1","2"]'
     part.parent_queues = '["q","r"]'
@@ -203,7 +203,7 @@ def test_labels_are_replaced_together() -> None:
     part = copy_part(again(place, job))
     assert (part.parent_ids, part.parent_queues) == ('["1","2"]', '["q","r"]')
     assert (part.parent_id, part.parent_queue) == ("9", "up")
-    assert (part.scheduler, part.lane_key, part.order) == ("nightly", "a", 1)
+    assert (part.scheduler, part.ordering_key, part.order) == ("nightly", "a", 1)
 
 
 def test_failed_jobs_come_back_staged_and_with_all_their_attempts() -> None:
@@ -245,8 +245,8 @@ def test_draining_spares_the_schedule_unless_asked() -> None:
     place.add(is_lifo=True)
     place.add(priority=1)
     place.add(delay_ms=5)
-    place.add(lane="a")
-    place.add(lane="a")
+    place.add(ordering="a")
+    place.add(ordering="a")
     place.add()
     place.take(1)
     queue = place.site.queue()

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from jobyard.engine.glidemq import stored_values
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
-from jobyard.model.entry import SIDE
-from jobyard.model.glidemq.stored_values import HASH, LIST, SET, STRING, ZSET, SideKey, StreamReader
+from jobyard.model.entry import EntryKind
+from jobyard.model.glidemq.stored_values import StoredValue, StreamReader, ValueKind
 from jobyard.model.limits import NEVER_MS
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard
@@ -16,21 +16,21 @@ Shown = dict[bytes, tuple[int, object, int]]
 
 
 def shown(yard: Yard) -> Shown:
-    """What every key holds, and when it goes."""
+    """Return what every key holds, and when it expires."""
     return {
         name: (int(key.kind), value_of(key), int(key.expires_ms))
-        for name, key in sorted(yard.side.keys.items())
+        for name, key in sorted(yard.stored_values.keys.items())
     }
 
 
-def value_of(key: SideKey) -> object:
-    if key.kind == STRING:
+def value_of(key: StoredValue) -> object:
+    if key.kind == ValueKind.STRING:
         return key.text
-    if key.kind in (HASH, SET):
+    if key.kind in (ValueKind.HASH, ValueKind.SET):
         return dict(sorted(key.table.items()))
-    if key.kind == ZSET:
+    if key.kind == ValueKind.ZSET:
         return key.scored()
-    if key.kind == LIST:
+    if key.kind == ValueKind.LIST:
         return [key.items[number] for number in range(key.first, key.after)]
     return [(entry.id, entry.fields) for entry in key.entries], key.last_id
 
@@ -52,7 +52,7 @@ def reboot(site: OpenYard, now_ms: int | None = None) -> OpenYard:
     return OpenYard(site.storage.killed(), site.now_ms if now_ms is None else now_ms)
 
 
-def find(yard: Yard, name: bytes) -> SideKey:
+def find(yard: Yard, name: bytes) -> StoredValue:
     key = stored_values.find(yard, name, NOW_MS)
     assert key is not None
     return key
@@ -119,7 +119,7 @@ def test_what_goes_soon_is_not_in_the_journal() -> None:
     stored_values.set_text(yard, b"lock", b"me", NOW_MS + TEN_MINUTES, NOW_MS)
     assert yard.journal.entries.count == 0
     stored_values.set_text(yard, b"lock", b"me", NEVER_MS, NOW_MS)
-    assert yard.journal.entries.has((SIDE, b"lock\0s"))
+    assert yard.journal.entries.has((EntryKind.STORED_VALUE, b"lock\0s"))
     stored_values.set_text(yard, b"lock", b"you", NOW_MS + 1000, NOW_MS)
     assert shown(reboot(site).yard) == {}
 
@@ -160,12 +160,12 @@ def test_a_key_goes_when_its_time_is_over() -> None:
     stored_values.set_text(site.yard, b"s", b"x", NOW_MS + 100, NOW_MS)
     assert stored_values.find(site.yard, b"s", NOW_MS + 99) is not None
     site.tick(100)
-    assert site.yard.side.keys.count == 0
+    assert site.yard.stored_values.keys.count == 0
     assert site.bodies.pinned == 0
     stored_values.set_text(site.yard, b"s", b"x", NOW_MS + 200, site.now_ms)
     assert stored_values.find(site.yard, b"s", NOW_MS + 200) is None
     stored_values.set_text(site.yard, b"s", b"x", NOW_MS, site.now_ms)
-    assert site.yard.side.keys.count == 0
+    assert site.yard.stored_values.keys.count == 0
 
 
 def test_an_earlier_time_rings_earlier() -> None:
@@ -173,7 +173,7 @@ def test_an_earlier_time_rings_earlier() -> None:
     stored_values.set_text(site.yard, b"s", b"x", NOW_MS + 1000, NOW_MS)
     stored_values.expire(site.yard, find(site.yard, b"s"), NOW_MS + 10, NOW_MS)
     site.tick(10)
-    assert site.yard.side.keys.count == 0
+    assert site.yard.stored_values.keys.count == 0
 
 
 def test_memory_is_limited_and_a_refusal_changes_nothing() -> None:
@@ -219,7 +219,7 @@ def test_a_full_disk_changes_nothing_by_half() -> None:
 
 
 class Counter(StreamReader):
-    """Counts what it is told of."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -238,7 +238,7 @@ def test_readers_are_told_of_new_entries() -> None:
     stored_values.unwatch(site.yard, b"x", reader)
     stored_values.add_entry(site.yard, b"x", (2, 0), [b"a", b"b"], NOW_MS)
     assert reader.count == 1
-    assert site.yard.side.readers == {}
+    assert site.yard.stored_values.readers == {}
 
 
 NAMES = st.sampled_from([b"a", b"b"])
@@ -258,7 +258,7 @@ def test_any_run_reads_back(steps: list[tuple[str, bytes, bytes, int]], commits:
         step(yard, what, name, value, number)
         if at in commits:
             site.commit()
-    weights = sum(int(key.weight) for key in yard.side.keys.values())
+    weights = sum(int(key.weight) for key in yard.stored_values.keys.values())
     assert site.bodies.pinned == site.bodies.in_memory == weights
     durable = {name: one for name, one in shown(yard).items() if one[2] - NOW_MS > TEN_MINUTES}
     again = reboot(site)
@@ -320,7 +320,7 @@ def finish(site: OpenYard) -> int:
     turns = 0
     while tasks.count() > 0:
         before = int(tasks.units_done)
-        tasks.go_on(site.now_ms)
+        tasks.proceed(site.now_ms)
         assert tasks.units_done - before <= 2 * tasks.units_per_turn
         turns += 1
     return turns
@@ -335,16 +335,16 @@ def test_a_large_key_is_gone_at_once_and_freed_over_turns() -> None:
     for name in (b"h", b"m", b"z", b"l", b"x"):
         stored_values.drop(yard, find(yard, name))
         assert stored_values.find(yard, name, NOW_MS) is None
-    yard.tasks.go_on(site.now_ms)
+    yard.tasks.proceed(site.now_ms)
     again = reboot(site, NOW_MS + 10)
     again.tick(10)
     assert all(
         stored_values.find(again.yard, name, NOW_MS + 10) is None for name in (b"h", b"l", b"x")
     )
     finish(again)
-    assert again.yard.side.keys.count == 0
+    assert again.yard.stored_values.keys.count == 0
     assert finish(site) > 5
-    assert yard.side.keys.count == 0
+    assert yard.stored_values.keys.count == 0
     assert yard.bodies.in_memory == before
     assert [entry for entry in yard.journal.entries.values() if not entry.is_gone] == []
 
@@ -354,7 +354,7 @@ def test_a_key_made_anew_while_the_old_is_freed_holds_nothing_of_it() -> None:
     site.yard.now_ms = NOW_MS
     fill_large(site.yard)
     stored_values.drop(site.yard, find(site.yard, b"h"))
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     stored_values.set_fields(site.yard, b"h", {b"7": b"new"}, NOW_MS)
     finish(site)
     assert find(site.yard, b"h").table == {b"7": b"new"}
@@ -369,4 +369,4 @@ def test_a_large_key_whose_time_is_over_is_freed_over_turns() -> None:
     site.tick(3_600_000)
     assert stored_values.find(site.yard, b"x", site.now_ms) is None
     assert finish(site) > 1
-    assert site.yard.side.keys.get(b"x") is None
+    assert site.yard.stored_values.keys.get(b"x") is None

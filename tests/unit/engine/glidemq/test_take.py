@@ -16,8 +16,8 @@ from jobyard.engine.glidemq.take import (
 from jobyard.engine.jobs.take import take
 from jobyard.errors import NotHeld
 from jobyard.model.job import DEAD, READY
-from jobyard.model.queue import LISTED
-from jobyard.model.throttle.ready_lists import STACK
+from jobyard.model.lease import Proof
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
 from tests.support.yards import recount
@@ -60,7 +60,7 @@ def test_what_another_door_has_is_busy() -> None:
     place = GlideYard()
     site = place.site
     job = place.add()
-    take(site.yard, [site.queue()], site.book, TERMS, site.now_ms)
+    take(site.yard, [site.queue()], site.lease_set, TERMS, site.now_ms)
     assert activate(site.yard, job, entry_of(job), "w1", place.now_ms) == IS_BUSY
 
 
@@ -89,7 +89,10 @@ def test_silent_workers_lose_their_jobs_once_and_then_for_good() -> None:
     place.tick(40_000)
     assert reclaim(yard, place.site.queue(), 30_000, 1, place.now_ms) == [quick]
     recount(yard)
-    assert (quick.state, quick.outcome().error) == (DEAD, "job stalled more than maxStalledCount")
+    assert (quick.state, quick.outcome().error) == (
+        DEAD,
+        "job stalled more than maxStalledCount",
+    )
     assert slow.lease is not None
 
 
@@ -98,8 +101,8 @@ def test_jobs_from_lists_are_reclaimed_apart() -> None:
     yard = place.site.yard
     job = place.add(is_lifo=True)
     queue = place.site.queue()
-    (lease,) = take_list(yard, queue, STACK, 5, place.now_ms, "w1")
-    assert lease.terms.proof == LISTED
+    (lease,) = take_list(yard, queue, ReadyList.LIFO, 5, place.now_ms, "w1")
+    assert lease.terms.proof == Proof.LISTED
     place.tick(50)
     assert reclaim(yard, queue, 10, 1, place.now_ms) == []
     assert reclaim(yard, queue, 10, 1, place.now_ms, is_list=True) == [job]

@@ -6,9 +6,10 @@ from jobyard.engine.jobs.queues import copy_settings, set_settings
 from jobyard.engine.jobs.take import cancel_wait, wait
 from jobyard.engine.state.yard import Yard
 from jobyard.model.job import Job
+from jobyard.model.lease import Lease, LeaseSet, OpenHolder, Proof
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import LISTED, Book, Lease, OpenHolder, Waiter
-from jobyard.model.throttle.ready_lists import STACK
+from jobyard.model.throttle.ready_lists import ReadyList
+from jobyard.model.waiter import Waiter
 from jobyard.protocols.beanstalk.door import TERMS
 from tests.support.glides import GlideYard
 from tests.support.many_glides import drain
@@ -29,20 +30,20 @@ class Hands(OpenHolder):
         self.late += 1
 
 
-def hands_of(place: GlideYard) -> tuple[Hands, Book]:
+def hands_of(place: GlideYard) -> tuple[Hands, LeaseSet]:
     hands = Hands()
-    return hands, place.site.yard.new_book(hands)
+    return hands, place.site.yard.new_lease_set(hands)
 
 
-def stream_waiter(place: GlideYard, book: Book, until_ms: int = NEVER_MS) -> Waiter:
+def stream_waiter(place: GlideYard, lease_set: LeaseSet, until_ms: int = NEVER_MS) -> Waiter:
     yard = place.site.yard
-    return wait_stream(yard, [place.site.queue()], "w1", book, until_ms, place.now_ms)
+    return wait_stream(yard, [place.site.queue()], "w1", lease_set, until_ms, place.now_ms)
 
 
 def test_who_waits_at_the_stream_is_given_the_next_job_there() -> None:
     place = GlideYard()
-    hands, book = hands_of(place)
-    stream_waiter(place, book)
+    hands, lease_set = hands_of(place)
+    stream_waiter(place, lease_set)
     place.add(is_lifo=True)
     place.add(priority=1)
     place.add(delay_ms=5)
@@ -51,15 +52,15 @@ def test_who_waits_at_the_stream_is_given_the_next_job_there() -> None:
     assert hands.jobs == ["4"]
     recount(place.site.yard)
     # It is held by the consumer, not by the connection.
-    assert not book.leases.items
+    assert not lease_set.leases.items
     assert job.lease is not None
-    assert (job.lease.terms.label, job.lease.terms.proof == LISTED) == ("w1", False)
+    assert (job.lease.terms.label, job.lease.terms.proof == Proof.LISTED) == ("w1", False)
 
 
 def test_waiting_ends() -> None:
     place = GlideYard()
-    hands, book = hands_of(place)
-    stream_waiter(place, book, place.now_ms + 10)
+    hands, lease_set = hands_of(place)
+    stream_waiter(place, lease_set, place.now_ms + 10)
     place.tick(10)
     assert hands.late == 1
     place.add()
@@ -68,8 +69,8 @@ def test_waiting_ends() -> None:
 
 def test_promotion_serves_who_waits() -> None:
     place = GlideYard()
-    hands, book = hands_of(place)
-    stream_waiter(place, book)
+    hands, lease_set = hands_of(place)
+    stream_waiter(place, lease_set)
     place.add(delay_ms=5)
     place.tick(5)
     assert hands.jobs == []
@@ -97,11 +98,11 @@ def test_a_waiter_for_the_stream_hides_no_job_from_those_behind_it() -> None:
 
 def test_a_lane_that_time_opens_serves_who_waits() -> None:
     place = GlideYard()
-    hands, book = hands_of(place)
+    hands, lease_set = hands_of(place)
     for _ in range(2):
-        place.add(lane="a", concurrency=5, rate_max=1, rate_ms=100)
+        place.add(ordering="a", concurrency=5, rate_max=1, rate_ms=100)
     assert place.taken() == ["1"]
-    stream_waiter(place, book)
+    stream_waiter(place, lease_set)
     place.tick(99)
     assert hands.jobs == []
     place.tick(1)
@@ -110,10 +111,10 @@ def test_a_lane_that_time_opens_serves_who_waits() -> None:
 
 def test_a_slot_that_is_freed_serves_who_waits() -> None:
     place = GlideYard()
-    hands, book = hands_of(place)
-    jobs = [place.add(lane="a") for _ in range(2)]
+    hands, lease_set = hands_of(place)
+    jobs = [place.add(ordering="a") for _ in range(2)]
     place.take()
-    waiter = stream_waiter(place, book)
+    waiter = stream_waiter(place, lease_set)
     place.complete(jobs[0])
     assert hands.jobs == ["2"]
     cancel_wait(place.site.yard, waiter)
@@ -125,11 +126,11 @@ def test_a_paused_queue_gives_nothing() -> None:
     settings = copy_settings(site.queue())
     settings.is_paused = True
     set_settings(site.yard, site.queue(), settings, site.now_ms)
-    hands, book = hands_of(place)
+    hands, lease_set = hands_of(place)
     for is_lifo in (False, True):
         place.add(is_lifo=is_lifo)
-    assert (place.taken(), place.pop(STACK)) == ([], [])
-    stream_waiter(place, book)
+    assert (place.taken(), place.pop(ReadyList.LIFO)) == ([], [])
+    stream_waiter(place, lease_set)
     settings = copy_settings(site.queue())
     settings.is_paused = False
     set_settings(site.yard, site.queue(), settings, site.now_ms)
@@ -139,10 +140,10 @@ def test_a_paused_queue_gives_nothing() -> None:
 def test_whatever_becomes_of_a_delayed_job_serves_who_waits_for_those_behind_it() -> None:
     for act in (expire, remove, lay_aside):
         place = GlideYard()
-        hands, book = hands_of(place)
-        late = place.add(lane="a", delay_ms=1000, ttl_ms=100)
-        place.add(lane="a")
-        stream_waiter(place, book)
+        hands, lease_set = hands_of(place)
+        late = place.add(ordering="a", delay_ms=1000, ttl_ms=100)
+        place.add(ordering="a")
+        stream_waiter(place, lease_set)
         act(place.site.yard, late, place.now_ms)
         place.tick(0)
         assert hands.jobs == ["2"]
@@ -150,11 +151,11 @@ def test_whatever_becomes_of_a_delayed_job_serves_who_waits_for_those_behind_it(
 
 def test_draining_gives_nobody_a_job_that_goes() -> None:
     place = GlideYard()
-    hands, book = hands_of(place)
+    hands, lease_set = hands_of(place)
     for _ in range(3):
-        place.add(lane="a", concurrency=2, rate_max=1, rate_ms=50)
+        place.add(ordering="a", concurrency=2, rate_max=1, rate_ms=50)
     assert place.taken() == ["1"]
-    stream_waiter(place, book)
+    stream_waiter(place, lease_set)
     assert len(drain(place.site.yard, place.site.queue(), place.now_ms, with_delayed=True)) == 2
     place.tick(50)
     assert hands.jobs == []

@@ -1,8 +1,8 @@
-"""Many jobs removed in slices, while others go on."""
+"""Many jobs removed in slices, while other clients are served."""
 
-from jobyard.engine.jobs.clearing import Clearing, RestWork, Revive
+from jobyard.engine.jobs.clearing import EndedJobsTask, RemovalTask, ReviveEnded
 from jobyard.engine.jobs.finish import bury
-from jobyard.engine.jobs.listing import FEW, Choice, roster_of
+from jobyard.engine.jobs.listing import SORTED_AT_ONCE, JobSelection, jobs_by_seq_of
 from jobyard.engine.jobs.obliterate import condemn
 from jobyard.engine.jobs.queues import hold_user
 from jobyard.model.index.job_table import PAGE_SIZE
@@ -10,45 +10,45 @@ from jobyard.model.job import DELAYED, GONE, LEASED, READY
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, recount
 
-WAITING = Choice(frozenset((READY,)))
+WAITING = JobSelection(frozenset((READY,)))
 
 
-def begun(site: OpenYard) -> Clearing:
+def begun(site: OpenYard) -> RemovalTask:
     """A clearing of the default queue, a slice of it done."""
     site.yard.tasks.units_per_turn = 300
-    clearing = Clearing(site.yard, site.queue(), WAITING)
-    site.yard.tasks.go_on(site.now_ms)
+    clearing = RemovalTask(site.yard, site.queue(), WAITING)
+    site.yard.tasks.proceed(site.now_ms)
     assert not site.yard.tasks.begin(clearing, None, site.now_ms)
     return clearing
 
 
 def finish(site: OpenYard) -> None:
-    """Let all that is under way come to its end."""
-    while site.yard.tasks.go_on(site.now_ms):
+    """Run everything in progress to its end."""
+    while site.yard.tasks.proceed(site.now_ms):
         pass
 
 
 def test_a_slice_touches_no_more_than_its_share() -> None:
-    for count in (FEW // 4, FEW + 500):
+    for count in (SORTED_AT_ONCE // 4, SORTED_AT_ONCE + 500):
         site = OpenYard()
         for _ in range(count):
             site.put()
         begun(site)
         before = count
-        while site.yard.tasks.go_on(site.now_ms):
+        while site.yard.tasks.proceed(site.now_ms):
             assert before - site.yard.ready_count <= 300 // 4
             before = int(site.yard.ready_count)
         assert site.yard.ready_count == 0
 
 
 def test_what_comes_or_is_taken_meanwhile_stays() -> None:
-    for count in (FEW // 4, FEW + 500):
+    for count in (SORTED_AT_ONCE // 4, SORTED_AT_ONCE + 500):
         site = OpenYard(MemoryStorage())
         old = [site.put() for _ in range(count)]
         other = site.put(queue="other")
         later = site.put(delay_ms=1000)
         clearing = begun(site)
-        taken = site.take(site.book)
+        taken = site.take(site.lease_set)
         new = [site.put(rank=at % 3) for at in range(100)]
         finish(site)
         assert taken.job.state == LEASED
@@ -62,12 +62,12 @@ def test_what_comes_or_is_taken_meanwhile_stays() -> None:
 def test_a_clearing_cut_short_by_a_crash_has_removed_what_its_slices_did() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    for _ in range(FEW + 500):
+    for _ in range(SORTED_AT_ONCE + 500):
         site.put()
     begun(site)
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     left = int(site.yard.ready_count)
-    assert 0 < left < FEW + 500
+    assert 0 < left < SORTED_AT_ONCE + 500
     site.commit()
     again = OpenYard(storage.cut_off(), site.now_ms)
     assert again.yard.ready_count == left
@@ -80,7 +80,7 @@ def test_jobs_that_stayed_behind_others_are_found_too() -> None:
     for job in site.yard.jobs.all():
         if job.queue.name == "other" and job.id < 2 * PAGE_SIZE:
             site.yard.drop(job, site.now_ms)
-    for _ in range(FEW + PAGE_SIZE):
+    for _ in range(SORTED_AT_ONCE + PAGE_SIZE):
         site.put()
     assert site.yard.jobs.numbers()[0] == 0
     begun(site)
@@ -106,7 +106,7 @@ def test_a_queue_that_others_emptied_and_made_anew_is_left_alone() -> None:
 
 
 def test_a_queue_that_others_emptied_at_once_is_left_alone() -> None:
-    for count in (FEW // 4, FEW + 500):
+    for count in (SORTED_AT_ONCE // 4, SORTED_AT_ONCE + 500):
         site = OpenYard(MemoryStorage())
         for _ in range(count):
             site.put()
@@ -126,8 +126,8 @@ def test_jobs_at_rest_of_a_queue_that_others_emptied_at_once_are_left_alone() ->
         bury(site.yard, site.run(site.put()), 0, site.now_ms)
     hold_user(site.queue())
     site.yard.tasks.units_per_turn = 300
-    site.yard.tasks.go_on(site.now_ms)
-    work = RestWork(site.queue().dead, lambda _: True, 0, 1000, Revive(site.yard))
+    site.yard.tasks.proceed(site.now_ms)
+    work = EndedJobsTask(site.queue().dead, lambda _: True, 0, 1000, ReviveEnded(site.yard))
     assert not site.yard.tasks.begin(work, None, site.now_ms)
     done = int(work.count)
     condemn(site.yard, site.queue())
@@ -139,12 +139,12 @@ def test_jobs_at_rest_of_a_queue_that_others_emptied_at_once_are_left_alone() ->
 
 def test_the_list_of_the_jobs_of_a_queue_is_freed_over_turns() -> None:
     site = OpenYard()
-    for _ in range(FEW):
+    for _ in range(SORTED_AT_ONCE):
         site.put()
-    roster = roster_of(site.queue())
+    jobs_by_seq = jobs_by_seq_of(site.queue())
     hold_user(site.queue())
     condemn(site.yard, site.queue())
-    assert len(roster.after(0, FEW)) == FEW
+    assert len(jobs_by_seq.after(0, SORTED_AT_ONCE)) == SORTED_AT_ONCE
     finish(site)
-    assert not roster.unload()
+    assert not jobs_by_seq.unload()
     recount(site.yard)

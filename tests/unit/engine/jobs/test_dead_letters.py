@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobyard.engine.jobs.dead_letters import letters_for, read_letter
+from jobyard.engine.jobs.dead_letters import dead_letters_for, read_dead_letter
 from jobyard.engine.jobs.finish import fail
 from jobyard.engine.jobs.move import lay_aside
 from jobyard.engine.jobs.take import take, take_job
@@ -31,7 +31,7 @@ def letters(site: Topic) -> list[dict[str, object]]:
 
 
 def wear_out(site: Topic, times: int = 2) -> None:
-    """Deliver the first job so often, and let every lease run out."""
+    """Deliver the first job this many times, and let every lease expire."""
     for _ in range(times):
         assert site.claimed(lease_ms=100) == [1]
         site.tick(100)
@@ -39,7 +39,7 @@ def wear_out(site: Topic, times: int = 2) -> None:
 
 def test_a_job_that_was_delivered_too_often_becomes_a_letter_within_the_next_claim() -> None:
     site = Topic(MemoryStorage(), given=POISON)
-    site.produce(topic_queue.Record(b'{"a":1}', b'{"m": 2}', "tag", "node"), record(b"2"))
+    site.produce(topic_queue.NewRecord(b'{"a":1}', b'{"m": 2}', "tag", "node"), record(b"2"))
     wear_out(site)
     assert site.counts() == (2, 0, 0, 2)
     assert site.claimed(most=9) == [2]
@@ -125,7 +125,7 @@ def test_a_job_that_another_door_gives_up_becomes_a_letter() -> None:
     client.say(b"watch t\r\n")
     client.say(b"reserve\r\n")
     assert client.say(b"bury 1 0\r\n") == b"BURIED\r\n"
-    lease = take(site.yard, [site.t], site.book, TOKEN_TERMS, site.now_ms)
+    lease = take(site.yard, [site.t], site.lease_set, TOKEN_TERMS, site.now_ms)
     assert lease is not None
     fail(site.yard, lease.job, "no", site.now_ms, is_final=True)
     lay_aside(site.yard, site.peek()[0], "no", site.now_ms)
@@ -139,7 +139,7 @@ def test_a_job_that_was_taken_too_often_cannot_be_taken_by_name() -> None:
     site.write(b"1")
     wear_out(site)
     with pytest.raises(NotFound):
-        take_job(site.yard, 1, site.book, TOKEN_TERMS, site.now_ms)
+        take_job(site.yard, 1, site.lease_set, TOKEN_TERMS, site.now_ms)
     assert len(letters(site)) == 1
 
 
@@ -158,21 +158,23 @@ def test_a_letter_stays_dead_where_the_log_cannot_be_written_to() -> None:
 def test_letters_are_written_again_as_jobs_that_were_never_delivered() -> None:
     site = Topic(MemoryStorage(), given=POISON)
     data = b'{"n":1.50,"t":"\\u00e9"}'
-    site.produce(topic_queue.Record(data, b'{"m":2}', 't"ag', "nöde"), record(b"2"), record(b"3"))
+    site.produce(
+        topic_queue.NewRecord(data, b'{"m":2}', 't"ag', "nöde"), record(b"2"), record(b"3")
+    )
     for _ in range(3):
         site.claim(most=3, lease_ms=100)
         site.tick(100)
     log = site.yard.logs["t.dlq"]
-    assert letters_for(site.yard, log, "t", 9) == [1, 2, 3]
-    assert letters_for(site.yard, log, "other", 9) == []
+    assert dead_letters_for(site.yard, log, "t", 9) == [1, 2, 3]
+    assert dead_letters_for(site.yard, log, "other", 9) == []
     assert topic_queue.redrive(site.yard, site.t, 2, site.now_ms) == 2
     assert [letter["data"] for letter in letters(site)] == [3]
     one, two = site.peek()
     assert (one.key, one.body, one.deliveries, one.state) == (4, data, 0, READY)
-    remark = topic_queue.remark_of(one)
-    assert remark is not None
-    assert (remark.tag, remark.node, remark.meta) == ('t"ag', "nöde", b'{"m":2}')
-    assert (two.body, topic_queue.remark_of(two)) == (b"2", None)
+    record_meta = topic_queue.record_meta_of(one)
+    assert record_meta is not None
+    assert (record_meta.tag, record_meta.node, record_meta.meta) == ('t"ag', "nöde", b'{"m":2}')
+    assert (two.body, topic_queue.record_meta_of(two)) == (b"2", None)
     assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
     assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 0
     for _ in range(3):
@@ -213,7 +215,7 @@ def test_letters_stay_where_a_queue_has_no_room_for_them() -> None:
 
 def test_a_letter_of_a_letter_tells_where_it_came_from_last() -> None:
     site = Topic(given=POISON)
-    site.produce(topic_queue.Record(b"1", b'{"$dead_letter_from":"x","k":"\\u00e9"}'))
+    site.produce(topic_queue.NewRecord(b"1", b'{"$dead_letter_from":"x","k":"\\u00e9"}'))
     wear_out(site)
     assert site.claim() == []
     (letter,) = letters(site)
@@ -223,12 +225,12 @@ def test_a_letter_of_a_letter_tells_where_it_came_from_last() -> None:
         "$dead_letter_deliveries": "2",
         "$dead_letter_src_seq": "1",
     }
-    assert read_letter(site.yard, site.yard.logs["t.dlq"], 1).meta == b'{"k":"\\u00e9"}'
+    assert read_dead_letter(site.yard, site.yard.logs["t.dlq"], 1).meta == b'{"k":"\\u00e9"}'
 
 
 def test_an_empty_meta_is_no_less_an_object() -> None:
     site = Topic(given=POISON)
-    site.produce(topic_queue.Record(b"1", b" { } "))
+    site.produce(topic_queue.NewRecord(b"1", b" { } "))
     job = site.peek()[0]
     wear_out(site)
     assert site.claim() == []
@@ -272,7 +274,7 @@ def cuts(site: Topic, before: MemoryStorage) -> Iterator[MemoryStorage]:
 
 def test_letters_survive_a_restart_with_all_that_is_said_of_them() -> None:
     site = Topic(MemoryStorage(), given=POISON)
-    site.produce(topic_queue.Record(b'{"a":1}', b'{"m": 2}', "tag", "node"))
+    site.produce(topic_queue.NewRecord(b'{"a":1}', b'{"m": 2}', "tag", "node"))
     wear_out(site)
     site.claim()
     found = letters(site)

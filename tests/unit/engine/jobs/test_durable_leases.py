@@ -1,11 +1,11 @@
-"""Leases that outlive a restart: whose they are, until when, and what ends them."""
+"""Leases that survive a restart: their holders, their deadlines, and what ends them."""
 
 import pytest
 
-from jobyard.engine.jobs.durable_leases import kept_of
+from jobyard.engine.jobs.durable_leases import durable_lease_of
 from jobyard.engine.topics import topic_queue
 from jobyard.errors import YardFull
-from jobyard.model.details import KeptLease
+from jobyard.model.details import DurableLease
 from jobyard.model.job import LEASED, READY
 from tests.support.memory_storage import MemoryStorage
 from tests.support.topics import Topic, config
@@ -13,7 +13,7 @@ from tests.support.yards import recount
 
 
 def topic(**given: object) -> Topic:
-    """Return a queue whose leases outlive the server."""
+    """Return a queue whose leases survive the server."""
     return Topic(MemoryStorage(), given=config(leases_durable=True, **given))
 
 
@@ -31,10 +31,10 @@ def held(site: Topic) -> list[tuple[int, str, str, int]]:
     ]
 
 
-def kept(site: Topic, seq: int = 1) -> KeptLease | None:
+def kept(site: Topic, seq: int = 1) -> DurableLease | None:
     """Return what is noted of the lease on a job."""
     (job,) = [job for job in site.peek() if job.key == seq]
-    return kept_of(job)
+    return durable_lease_of(job)
 
 
 def test_a_lease_survives_with_holder_name_and_deadline() -> None:
@@ -82,7 +82,7 @@ def test_a_lease_that_ran_out_while_nobody_was_there_has_run_out() -> None:
     after = site.again(ms=10_001)
     after.tick()
     (job,) = after.peek()
-    assert (job.state, job.deliveries, job.tally().timeouts) == (READY, 1, 1)
+    assert (job.state, job.deliveries, job.counters().timeouts) == (READY, 1, 1)
     assert after.yard.nodes == {}
     (lease,) = after.claim("b")
     assert lease.job.deliveries == 2
@@ -128,7 +128,7 @@ def test_whatever_ends_a_lease_ends_it_for_good(end: str) -> None:
     after = site.again()
     assert held(after) == []
     assert after.counts()[1] == 0
-    assert all(kept_of(job) is None for job in after.peek())
+    assert all(durable_lease_of(job) is None for job in after.peek())
 
 
 def test_a_clock_that_was_set_back_makes_no_lease_longer() -> None:
@@ -156,7 +156,7 @@ def test_other_queues_pay_nothing() -> None:
     site.claim("a")
     assert site.journal.records_count == count + 1
     assert kept(site) is None
-    assert site.peek()[0].extra is None
+    assert site.peek()[0].details is None
     assert site.again().counts() == (1, 0, 0, 1)
 
 

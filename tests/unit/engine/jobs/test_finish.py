@@ -15,8 +15,7 @@ from jobyard.engine.jobs.finish import (
 from jobyard.engine.jobs.holders import drop_holder
 from jobyard.engine.jobs.queues import set_settings
 from jobyard.errors import NotFound, NotHeld
-from jobyard.model.details import ATTEMPTS_USED, EXPLICIT, TIMED_OUT, Tally
-from jobyard.model.details import STALLED as BY_STALL
+from jobyard.model.details import FailureReason, JobCounters
 from jobyard.model.job import DEAD, DELAYED, DONE, GONE, MSGPACK, READY, Job
 from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, Policy, backoff_ms
 from jobyard.model.throttle.settings import Settings
@@ -24,15 +23,15 @@ from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import NOW_MS, OpenYard, buried, recount
 
 
-def counts(tally: Tally) -> tuple[int, int, int, int]:
-    return tally.timeouts, tally.releases, tally.buries, tally.kicks
+def counts(counters: JobCounters) -> tuple[int, int, int, int]:
+    return counters.timeouts, counters.releases, counters.buries, counters.kicks
 
 
 @pytest.mark.parametrize("storage", [None, MemoryStorage()])
 def test_a_finished_job_is_gone(storage: MemoryStorage | None) -> None:
     site = OpenYard(storage)
     site.put()
-    lease = site.take(site.connect().book)
+    lease = site.take(site.connect().lease_set)
     finish(site.yard, lease.job, site.now_ms)
     assert lease.job.state == GONE
     assert site.yard.jobs.get(lease.job.id) is None
@@ -43,20 +42,20 @@ def test_a_finished_job_is_gone(storage: MemoryStorage | None) -> None:
 
 def test_a_released_job_goes_back_to_its_place_in_line() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     for _ in range(3):
         site.put(rank=5)
-    job = site.take(book).job
+    job = site.take(lease_set).job
     release(site.yard, job, 5, 0, site.now_ms)
-    assert (job.state, counts(job.tally())) == (READY, (0, 1, 0, 0))
-    assert [site.take(book).job.id for _ in range(3)] == [1, 2, 3]
+    assert (job.state, counts(job.counters())) == (READY, (0, 1, 0, 0))
+    assert [site.take(lease_set).job.id for _ in range(3)] == [1, 2, 3]
 
 
 def test_a_release_sets_rank_and_delay() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = site.put(rank=5)
-    site.take(book)
+    site.take(lease_set)
     release(site.yard, job, 2000, 3000, site.now_ms)
     assert (job.state, job.rank, job.delay_ms) == (DELAYED, 2000, 3000)
     assert job.due_ms == NOW_MS + 3000
@@ -70,27 +69,27 @@ def test_a_release_without_a_delay_clears_the_old_one() -> None:
     site = OpenYard()
     job = site.put(delay_ms=1000)
     site.tick(1000)
-    site.take(site.connect().book)
+    site.take(site.connect().lease_set)
     release(site.yard, job, 0, 0, site.now_ms)
     assert job.delay_ms == 0
 
 
 def test_buried_jobs_rest_in_the_order_of_their_burial() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     jobs = [site.put() for _ in range(4)]
     for _ in jobs:
-        site.take(book)
+        site.take(lease_set)
     for job in (jobs[2], jobs[0], jobs[3], jobs[1]):
         bury(site.yard, job, 77, site.now_ms)
-        assert (job.state, job.rank, counts(job.tally())) == (DEAD, 77, (0, 0, 1, 0))
+        assert (job.state, job.rank, counts(job.counters())) == (DEAD, 77, (0, 0, 1, 0))
     assert buried(site.queue()) == [3, 1, 4, 2]
     recount(site.yard)
 
 
 def test_a_lease_is_ended_only_by_its_holder() -> None:
     site = OpenYard()
-    mine, other = site.connect().book, site.connect().book
+    mine, other = site.connect().lease_set, site.connect().lease_set
     job = site.put()
     with pytest.raises(NotHeld):
         held(site.yard, job.id, mine)
@@ -104,10 +103,10 @@ def test_a_lease_is_ended_only_by_its_holder() -> None:
 
 def test_touch_starts_the_time_anew() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     long, short = site.put(ttr_ms=5000), site.put(ttr_ms=3000)
-    lease = site.take(book)
-    site.take(book)
+    lease = site.take(lease_set)
+    site.take(lease_set)
     site.tick(2500)
     touch(site.yard, lease, lease.ttl_ms, site.now_ms)
     assert lease.sort_key == NOW_MS + 7500
@@ -117,15 +116,15 @@ def test_touch_starts_the_time_anew() -> None:
     assert long.lease is lease
     site.tick(1)
     assert long.state == READY
-    assert counts(long.tally()) == (1, 0, 0, 0)
+    assert counts(long.counters()) == (1, 0, 0, 0)
     recount(site.yard)
 
 
 def test_a_touch_that_shortens_no_deadline_still_fires() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     site.put(ttr_ms=1000)
-    lease = site.take(book)
+    lease = site.take(lease_set)
     for _ in range(10):
         site.tick(900)
         touch(site.yard, lease, lease.ttl_ms, site.now_ms)
@@ -136,25 +135,25 @@ def test_a_touch_that_shortens_no_deadline_still_fires() -> None:
 
 def test_a_holder_that_leaves_gives_everything_back_and_nothing_is_counted() -> None:
     site = OpenYard(MemoryStorage())
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     jobs = [site.put(rank=rank) for rank in range(3)]
     for _ in jobs:
-        site.take(book)
+        site.take(lease_set)
     waiting = site.connect()
     waiting.say(b"reserve\r\n")
-    drop_holder(site.yard, book, None, site.now_ms)
-    assert book.pos < 0
+    drop_holder(site.yard, lease_set, None, site.now_ms)
+    assert lease_set.pos < 0
     assert waiting.hear().startswith(b"RESERVED ")
-    assert [job.extra for job in jobs[1:]] == [None, None]
+    assert [job.details for job in jobs[1:]] == [None, None]
     assert site.yard.ready_count == 2
     recount(site.yard)
 
 
 def test_a_queue_nobody_uses_goes_with_its_last_job() -> None:
     site = OpenYard(MemoryStorage())
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = site.put(queue="q")
-    site.take(book, "q")
+    site.take(lease_set, "q")
     finish(site.yard, job, site.now_ms)
     assert "q" not in site.yard.queues
     recount(site.yard)
@@ -171,16 +170,16 @@ def test_a_queue_in_use_survives_its_last_job() -> None:
 # -- the other family --------------------------------------------------------------------------
 
 
-def policy(**wishes: int) -> Policy:
+def policy(**new_jobs: int) -> Policy:
     made = Policy(0)
-    for name, number in wishes.items():
+    for name, number in new_jobs.items():
         setattr(made, name, number)
     return made
 
 
 def failures(job: Job) -> list[tuple[int, int, str]]:
-    extra = job.more()
-    return [(int(one.attempt), int(one.reason), one.error) for one in extra.failures or ()]
+    details = job.ensure_details()
+    return [(int(one.attempt), int(one.reason), one.error) for one in details.failures or ()]
 
 
 @pytest.mark.parametrize("storage", [None, MemoryStorage()])
@@ -248,9 +247,13 @@ def test_a_failed_job_is_tried_again_after_a_wait_until_its_attempts_are_used() 
     site.run(job)
     fail(site.yard, job, "no more", site.now_ms, stack="at line 1")
     outcome = job.outcome()
-    assert (job.state, job.attempts, outcome.reason) == (DEAD, 3, ATTEMPTS_USED)
-    assert (outcome.error, job.more().stack) == ("no more", "at line 1")
-    assert failures(job) == [(1, EXPLICIT, "no"), (2, EXPLICIT, "no"), (3, EXPLICIT, "no more")]
+    assert (job.state, job.attempts, outcome.reason) == (DEAD, 3, FailureReason.ATTEMPTS_USED)
+    assert (outcome.error, job.ensure_details().stack) == ("no more", "at line 1")
+    assert failures(job) == [
+        (1, FailureReason.EXPLICIT, "no"),
+        (2, FailureReason.EXPLICIT, "no"),
+        (3, FailureReason.EXPLICIT, "no more"),
+    ]
     recount(site.yard)
 
 
@@ -278,7 +281,7 @@ def test_a_final_failure_uses_no_more_attempts() -> None:
     site = OpenYard()
     job = site.run(site.enter(policy=policy(max_attempts=9)))
     fail(site.yard, job, "never", site.now_ms, is_final=True)
-    assert (job.state, job.attempts, job.outcome().reason) == (DEAD, 1, EXPLICIT)
+    assert (job.state, job.attempts, job.outcome().reason) == (DEAD, 1, FailureReason.EXPLICIT)
 
 
 def test_a_job_asked_to_go_when_it_fails_is_gone() -> None:
@@ -315,11 +318,11 @@ def test_a_holder_not_heard_of_stalls_its_job() -> None:
     assert job.lease is not None
     for stalls in (1, 2):
         site.tick(3000)
-        assert (job.state, job.attempts, job.tally().stalls) == (READY, stalls, stalls)
+        assert (job.state, job.attempts, job.counters().stalls) == (READY, stalls, stalls)
         site.run(job)
     site.tick(3000)
-    assert (job.state, job.outcome().reason) == (DEAD, BY_STALL)
-    assert failures(job) == [(number, BY_STALL, "Job stalled") for number in (1, 2, 3)]
+    assert (job.state, job.outcome().reason) == (DEAD, FailureReason.STALLED)
+    assert failures(job) == [(number, FailureReason.STALLED, "Job stalled") for number in (1, 2, 3)]
     recount(site.yard)
 
 
@@ -327,7 +330,7 @@ def test_a_stall_on_the_last_attempt_is_the_end_of_the_job() -> None:
     site = OpenYard()
     job = site.run(site.enter(policy=policy(max_attempts=1)))
     site.tick(3000)
-    assert (job.state, job.outcome().reason) == (DEAD, ATTEMPTS_USED)
+    assert (job.state, job.outcome().reason) == (DEAD, FailureReason.ATTEMPTS_USED)
 
 
 def test_a_run_ends_at_its_timeout_however_often_its_holder_is_heard_of() -> None:
@@ -341,7 +344,7 @@ def test_a_run_ends_at_its_timeout_however_often_its_holder_is_heard_of() -> Non
     site.tick(999)
     assert job.lease is lease
     site.tick(1)
-    assert (job.state, job.outcome().reason) == (DEAD, TIMED_OUT)
+    assert (job.state, job.outcome().reason) == (DEAD, FailureReason.TIMED_OUT)
     assert job.outcome().error == "Job timeout exceeded"
     recount(site.yard)
 
@@ -359,9 +362,9 @@ def test_leases_that_others_renew_by_token_outlive_their_holder() -> None:
     mine, renewed = site.run(site.enter()), site.run(site.enter())
     assert renewed.lease is not None
     renewed.lease.is_renewed = True
-    orphans = site.connect().book
-    drop_holder(site.yard, site.book, orphans, site.now_ms)
-    assert (mine.state, renewed.lease.book) == (READY, orphans)
+    orphans = site.connect().lease_set
+    drop_holder(site.yard, site.lease_set, orphans, site.now_ms)
+    assert (mine.state, renewed.lease.lease_set) == (READY, orphans)
     recount(site.yard)
     site.tick(3000)
-    assert (renewed.state, renewed.tally().stalls) == (READY, 1)
+    assert (renewed.state, renewed.counters().stalls) == (READY, 1)

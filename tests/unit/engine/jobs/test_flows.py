@@ -8,7 +8,8 @@ from jobyard.engine.jobs.finish import KEEP_AS_ASKED, KEEP_NOT, complete, fail, 
 from jobyard.engine.jobs.move import erase, lay_aside, revive
 from jobyard.engine.jobs.take import take
 from jobyard.errors import YardFull
-from jobyard.model.details import DROPPED, FAILED, IGNORED, OPEN, PARENT, SETTLED, Fields
+from jobyard.model.details import MemberState
+from jobyard.model.details_codec import FieldWriter, Tag
 from jobyard.model.job import (
     BLOCKED,
     DEAD,
@@ -56,8 +57,8 @@ def test_a_flow_enters_in_one_batch_in_any_order() -> None:
     jobs = site.put_all([parent, first, second])
     assert [int(job.state) for job in jobs] == [BLOCKED, READY, READY]
     assert len({int(job.batch) for job in jobs}) == 1
-    assert [job.more().parent_id for job in jobs] == [0, jobs[0].id, jobs[0].id]
-    labels = [member.label for member in jobs[0].more().members or ()]
+    assert [job.ensure_details().parent_id for job in jobs] == [0, jobs[0].id, jobs[0].id]
+    labels = [member.label for member in jobs[0].ensure_details().members or ()]
     assert labels == ["c:child2", "c:child1"]
     site.again()
 
@@ -101,10 +102,10 @@ def test_the_last_child_that_is_done_lets_the_parent_go_on(keep: int) -> None:
     site = Site(MemoryStorage())
     first, second, parent = site.family(site.plan("c1"), site.plan("c2"))
     site.done(first, b"\x07", keep)
-    assert (parent.state, states(parent)) == (BLOCKED, [SETTLED, OPEN])
+    assert (parent.state, states(parent)) == (BLOCKED, [MemberState.SETTLED, MemberState.OPEN])
     site.again()
     site.done(second, b"\x08", keep)
-    assert (parent.state, states(parent)) == (READY, [SETTLED, SETTLED])
+    assert (parent.state, states(parent)) == (READY, [MemberState.SETTLED, MemberState.SETTLED])
     assert values(parent) == [b"\x07", b"\x08"]
     again = site.again()
     again.done(again.find("parent"))
@@ -250,7 +251,7 @@ def test_without_a_policy_a_failed_child_keeps_its_parent_waiting_until_it_is_do
     site = Site(MemoryStorage())
     child, parent = site.family(site.plan("child"))
     site.failed(child)
-    assert (parent.state, states(parent)) == (BLOCKED, [OPEN])
+    assert (parent.state, states(parent)) == (BLOCKED, [MemberState.OPEN])
     again = site.again()
     child, parent = again.find("child"), again.find("parent")
     revive(again.yard, child, again.now_ms)
@@ -260,11 +261,11 @@ def test_without_a_policy_a_failed_child_keeps_its_parent_waiting_until_it_is_do
 
 
 ENDS = {
-    CHILD_BLOCKS: (BLOCKED, [OPEN, OPEN], [b"", b""]),
-    CHILD_FAILS_PARENT: (DEAD, [FAILED, OPEN], [b"boom", b""]),
-    CHILD_IGNORED: (BLOCKED, [IGNORED, OPEN], [b"boom", b""]),
-    CHILD_REMOVED: (BLOCKED, [DROPPED, OPEN], [b"", b""]),
-    CHILD_CONTINUES_PARENT: (READY, [FAILED, OPEN], [b"boom", b""]),
+    CHILD_BLOCKS: (BLOCKED, [MemberState.OPEN, MemberState.OPEN], [b"", b""]),
+    CHILD_FAILS_PARENT: (DEAD, [MemberState.FAILED, MemberState.OPEN], [b"boom", b""]),
+    CHILD_IGNORED: (BLOCKED, [MemberState.IGNORED, MemberState.OPEN], [b"boom", b""]),
+    CHILD_REMOVED: (BLOCKED, [MemberState.DROPPED, MemberState.OPEN], [b"", b""]),
+    CHILD_CONTINUES_PARENT: (READY, [MemberState.FAILED, MemberState.OPEN], [b"boom", b""]),
 }
 
 
@@ -310,7 +311,7 @@ def test_a_parent_of_failed_children_goes_on(failure: int) -> None:
     site.failed(first)
     site.failed(second)
     assert parent.state == READY
-    assert OPEN not in states(parent)
+    assert MemberState.OPEN not in states(parent)
     again = site.again()
     again.done(again.find("parent"))
 
@@ -387,7 +388,7 @@ def test_a_running_parent_is_told_but_not_ended() -> None:
     site.failed(first)
     site.begin(parent)
     site.failed(second, "bang")
-    assert (parent.state, states(parent)) == (LEASED, [FAILED, FAILED])
+    assert (parent.state, states(parent)) == (LEASED, [MemberState.FAILED, MemberState.FAILED])
     assert values(parent) == [b"boom", b"bang"]
     park(site.yard, parent, site.now_ms)
     flows.look_again(site.yard, parent, site.now_ms)
@@ -414,7 +415,7 @@ def test_children_that_are_done_after_their_parent_failed_are_found_when_it_come
     again = site.again()
     parent = again.find("parent")
     revive(again.yard, parent, again.now_ms)
-    assert (parent.state, states(parent)) == (READY, [FAILED, SETTLED])
+    assert (parent.state, states(parent)) == (READY, [MemberState.FAILED, MemberState.SETTLED])
     assert values(parent)[1] == b"\x09"
     again.again()
 
@@ -426,15 +427,15 @@ def test_a_parent_that_parks_is_told_of_children_it_was_not_told_of() -> None:
     site.begin(parent)
     site.yard.names.stop_waiting(parent, second.id)
     site.done(second, b"\x09")
-    assert states(parent) == [FAILED, OPEN]
+    assert states(parent) == [MemberState.FAILED, MemberState.OPEN]
     flows.room_to_change(site.yard, parent, flows.room_to_look(site.yard, parent))
     park(site.yard, parent, site.now_ms)
     flows.look_again(site.yard, parent, site.now_ms)
-    assert (parent.state, states(parent)) == (READY, [FAILED, SETTLED])
+    assert (parent.state, states(parent)) == (READY, [MemberState.FAILED, MemberState.SETTLED])
     site.again()
 
 
-# -- ties made and cut later -------------------------------------------------------------------
+# -- links added and removed later -------------------------------------------------------------
 
 
 def test_a_job_that_parks_without_children_waits_for_one_to_come() -> None:
@@ -472,7 +473,11 @@ def test_a_child_that_is_done_holds_nobody_up() -> None:
     parent, child = site.put_all([site.plan("parent"), site.plan("child")])
     site.done(child, b"\x03")
     flows.link(site.yard, parent, child, "c:child", b"", site.now_ms)
-    assert (parent.state, states(parent), values(parent)) == (READY, [SETTLED], [b"\x03"])
+    assert (parent.state, states(parent), values(parent)) == (
+        READY,
+        [MemberState.SETTLED],
+        [b"\x03"],
+    )
     site.again()
 
 
@@ -483,7 +488,7 @@ def test_a_successor_takes_the_place_of_one_that_failed() -> None:
     erase(site.yard, old, site.now_ms)
     [new] = site.put_all([site.plan("child")])
     flows.inherit(site.yard, old.id, new)
-    assert states(parent) == [DROPPED, OPEN]
+    assert states(parent) == [MemberState.DROPPED, MemberState.OPEN]
     site = site.again()
     site.done(site.find("child"))
     assert site.find("parent").state == READY
@@ -497,9 +502,9 @@ def test_a_child_that_failed_before_it_was_tied_acts_then(failure: int) -> None:
     plan[0].depends = [1, 2]
     parent, child, _ = site.put_all(plan)
     site.failed(child)
-    assert states(parent) == [OPEN, OPEN]
-    news = Fields()
-    news.numbers(PARENT, (parent.id,), b"")
+    assert states(parent) == [MemberState.OPEN, MemberState.OPEN]
+    news = FieldWriter()
+    news.numbers(Tag.PARENT, (parent.id,), b"")
     site.yard.note(child, news.done())
     flows.catch_up(site.yard, parent, child, site.now_ms)
     assert (parent.state, states(parent)) == ENDS[failure][:2]
@@ -514,11 +519,11 @@ def check_no_one_waits_in_vain(site: Site) -> None:
     for job in site.yard.jobs.all():
         if job.state != BLOCKED:
             continue
-        members = job.more().members
-        assert members is None or OPEN in states(job)
+        members = job.ensure_details().members
+        assert members is None or MemberState.OPEN in states(job)
         for member in members or ():
             child = site.yard.jobs.get(member.child_id)
-            if member.state == OPEN and child is not None:
+            if member.state == MemberState.OPEN and child is not None:
                 assert child.state != DONE
                 assert job in (site.yard.names.dependents.get(int(child.id)) or ())
 

@@ -15,7 +15,7 @@ from jobyard.engine.jobs.move import (
 )
 from jobyard.engine.recovery.compaction import Compactor
 from jobyard.errors import NotFound, YardFull
-from jobyard.model.details import UNKNOWN, Extra
+from jobyard.model.details import FailureReason, JobDetails
 from jobyard.model.job import DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.policy import REMOVE_DEAD, Policy
 from tests.support.memory_storage import MemoryStorage
@@ -24,11 +24,11 @@ from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
 
 def with_buried(count: int) -> OpenYard:
     site = OpenYard(MemoryStorage())
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     for rank in range(count):
         site.put(rank=rank)
     for _ in range(count):
-        lease = site.take(book)
+        lease = site.take(lease_set)
         bury(site.yard, lease.job, 9 - int(lease.job.rank), site.now_ms)
     return site
 
@@ -39,7 +39,7 @@ def test_a_kick_wakes_the_dead_in_the_order_of_their_burial_whatever_their_rank(
     assert kick(site.yard, site.queue(), 3, site.now_ms) == 3
     jobs = site.yard.jobs.all()
     assert [job.state for job in jobs] == [READY, READY, READY, DEAD, DELAYED]
-    assert [job.tally().kicks for job in jobs] == [1, 1, 1, 0, 0]
+    assert [job.counters().kicks for job in jobs] == [1, 1, 1, 0, 0]
     recount(site.yard)
 
 
@@ -77,8 +77,8 @@ def test_one_job_is_kicked_from_the_dead_or_the_delayed_only() -> None:
     delayed, ready, taken = site.put(delay_ms=1000), site.put(rank=5), site.put(rank=1)
     assert kick_job(site.yard, 1, site.now_ms).state == READY
     assert kick_job(site.yard, delayed.id, site.now_ms) is delayed
-    assert delayed.tally().kicks == 1
-    assert site.take(site.connect().book).job is delayed
+    assert delayed.counters().kicks == 1
+    assert site.take(site.connect().lease_set).job is delayed
     for job_id in (1, ready.id, taken.id, delayed.id, 0, 99):
         with pytest.raises(NotFound):
             kick_job(site.yard, job_id, site.now_ms)
@@ -99,7 +99,7 @@ def test_a_job_nobody_holds_can_be_removed(state: int, *, is_on: bool) -> None:
     site = OpenYard(MemoryStorage() if is_on else None)
     job = site.put(delay_ms=1000 if state == DELAYED else 0)
     if state == DEAD:
-        site.take(site.connect().book)
+        site.take(site.connect().lease_set)
         bury(site.yard, job, 0, site.now_ms)
     remove(site.yard, job, site.now_ms)
     assert job.state == GONE
@@ -110,7 +110,7 @@ def test_a_job_nobody_holds_can_be_removed(state: int, *, is_on: bool) -> None:
 def test_a_job_somebody_holds_cannot_be_removed() -> None:
     site = OpenYard()
     job = site.put()
-    site.take(site.connect().book)
+    site.take(site.connect().lease_set)
     with pytest.raises(NotFound):
         remove(site.yard, job, site.now_ms)
     recount(site.yard)
@@ -128,8 +128,8 @@ def test_a_queue_goes_with_its_last_job_when_it_is_removed() -> None:
 # -- the other family --------------------------------------------------------------------------
 
 
-def dead_one(site: OpenYard, extra: Extra | None = None) -> Job:
-    job = site.run(site.enter(extra=extra))
+def dead_one(site: OpenYard, details: JobDetails | None = None) -> Job:
+    job = site.run(site.enter(details=details))
     fail(site.yard, job, "no", site.now_ms, is_final=True)
     return job
 
@@ -171,11 +171,11 @@ def test_a_job_brought_back_has_all_its_attempts_before_it(state: int) -> None:
     other = site.enter()
     site.commit()
     site.tick(100)
-    job.tally().stalls = 2
+    job.counters().stalls = 2
     revive(site.yard, job, site.now_ms)
-    extra = job.more()
-    assert (job.state, job.attempts, job.tally().stalls, extra.outcome) == (READY, 0, 0, None)
-    assert (extra.retries, extra.retried_ms) == (1, NOW_MS + 100)
+    details = job.ensure_details()
+    assert (job.state, job.attempts, job.counters().stalls, details.outcome) == (READY, 0, 0, None)
+    assert (details.retries, details.retried_ms) == (1, NOW_MS + 100)
     recount(site.yard)
     assert pulled(site) == [other.id, job.id]
     assert site.bodies.fetch(job) == b"body"
@@ -185,7 +185,7 @@ def test_a_beanstalk_job_brought_back_was_kicked() -> None:
     site = with_buried(1)
     job = site.yard.jobs.all()[0]
     revive(site.yard, job, site.now_ms)
-    assert (job.state, job.tally().kicks) == (READY, 1)
+    assert (job.state, job.counters().kicks) == (READY, 1)
 
 
 def test_a_job_brought_back_before_its_body_left_memory_keeps_it_there() -> None:
@@ -229,7 +229,7 @@ def test_a_job_laid_aside_is_dead_without_an_attempt() -> None:
     lay_aside(site.yard, job, "discarded", site.now_ms)
     outcome = job.outcome()
     assert (job.state, job.attempts) == (DEAD, 0)
-    assert (outcome.reason, outcome.error) == (UNKNOWN, "discarded")
+    assert (outcome.reason, outcome.error) == (FailureReason.UNKNOWN, "discarded")
     policy = Policy(0)
     policy.flags = REMOVE_DEAD
     gone = site.enter(policy=policy)
@@ -243,9 +243,9 @@ def test_a_job_laid_aside_is_dead_without_an_attempt() -> None:
 def test_a_job_with_another_body_is_the_same_job(old: int, new: int) -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    extra = Extra()
-    extra.custom_id = "mine"
-    job = site.enter(b"o" * old, extra=extra)
+    details = JobDetails()
+    details.custom_id = "mine"
+    job = site.enter(b"o" * old, details=details)
     site.run(job)
     fail(site.yard, job, "no", site.now_ms, delay_ms=9000)
     for fill in (b"m", b"n"):
@@ -324,7 +324,7 @@ def test_even_a_job_that_is_held_can_be_erased() -> None:
     assert job.state == LEASED
     erase(site.yard, job, site.now_ms)
     assert job.state == GONE
-    assert not site.book.leases.items
+    assert not site.lease_set.leases.items
     recount(site.yard)
 
 

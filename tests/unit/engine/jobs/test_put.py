@@ -1,10 +1,10 @@
 import pytest
 
 from jobyard.engine.jobs.move import remove
-from jobyard.engine.jobs.put import Wish, enter, give_back_seqs, intern, make_room, room_for
+from jobyard.engine.jobs.put import NewJob, enter, give_back_seqs, intern, make_room, room_for
 from jobyard.engine.topics.topic_queue import drop_topic_queue, open_topic_queue
 from jobyard.errors import YardFull
-from jobyard.model.details import Extra
+from jobyard.model.details import JobDetails
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import DELAYED, LEASED, MSGPACK, READY
 from jobyard.model.limits import URGENT_RANK
@@ -106,9 +106,9 @@ def named(name: str) -> Policy:
 def test_a_wish_comes_back_after_a_restart_with_every_field() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    extra = Extra()
-    extra.custom_id, extra.group_id, extra.marks = "mine", "g", b"marks"
-    job = site.enter(b"x" * 5000, "q", rank=-7, delay_ms=900, policy=named("mail"), extra=extra)
+    details = JobDetails()
+    details.custom_id, details.group_id, details.protocol_fields = "mine", "g", b"marks"
+    job = site.enter(b"x" * 5000, "q", rank=-7, delay_ms=900, policy=named("mail"), details=details)
     assert (job.family, job.codec, job.own_ms, job.policy.name) == (
         BUNQUEUE,
         MSGPACK,
@@ -124,15 +124,15 @@ def test_a_wish_comes_back_after_a_restart_with_every_field() -> None:
 def test_the_room_of_a_wish_is_never_too_small() -> None:
     site = OpenYard(MemoryStorage())
     for size in (0, 4096, 4097):
-        extra = Extra()
-        extra.custom_id = "\N{SNOWMAN}" * 50
-        wish = Wish(BUNQUEUE, MSGPACK, b"x" * size)
-        wish.policy, wish.extra = intern(site.yard, named(f"p{size}")), extra
+        details = JobDetails()
+        details.custom_id = "\N{SNOWMAN}" * 50
+        new_job = NewJob(BUNQUEUE, MSGPACK, b"x" * size)
+        new_job.policy, new_job.details = intern(site.yard, named(f"p{size}")), details
         queue = site.queue("\N{SNOWMAN}" * 30 + str(size))
-        room = room_for(queue, wish)
+        room = room_for(queue, new_job)
         before = site.journal.open_bytes()
         make_room(site.yard, room, site.now_ms)
-        enter(site.yard, queue, wish, site.now_ms)
+        enter(site.yard, queue, new_job, site.now_ms)
         assert before < site.journal.open_bytes() <= before + room
 
 
@@ -170,10 +170,10 @@ def test_a_policy_that_was_forgotten_is_written_down_again() -> None:
     assert known.number == 1
     for number in range(most):
         intern(site.yard, named(f"other {number}"))
-    wish = Wish(BUNQUEUE, MSGPACK, b"")
-    wish.policy = known
-    make_room(site.yard, room_for(site.queue(), wish), site.now_ms)
-    job = enter(site.yard, site.queue(), wish, site.now_ms)
+    new_job = NewJob(BUNQUEUE, MSGPACK, b"")
+    new_job.policy = known
+    make_room(site.yard, room_for(site.queue(), new_job), site.now_ms)
+    job = enter(site.yard, site.queue(), new_job, site.now_ms)
     site.commit()
     again = OpenYard(storage.cut_off())
     found = again.yard.jobs.get(job.id)

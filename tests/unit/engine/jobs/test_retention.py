@@ -1,4 +1,4 @@
-"""Jobs at rest whose time comes: by age, by number, and those that are tried again."""
+"""Ended jobs that expire: by age, by number, and those that are retried."""
 
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
 from jobyard.engine.jobs.finish import bury as bury_plainly
@@ -10,7 +10,7 @@ from jobyard.engine.jobs.retention import (
     GAP_MS,
     LOOK_MAX,
     RING_MAX,
-    Sweep,
+    RetentionAlarm,
     watch,
 )
 from jobyard.engine.jobs.tick import tick
@@ -22,7 +22,7 @@ from tests.support.yards import OpenYard, recount
 
 
 def stand(storage: MemoryStorage | None = None, **changes: int) -> OpenYard:
-    """Return a yard that is looked after, with changed settings for its one queue."""
+    """Return a yard with retention, with changed settings for its one queue."""
     site = OpenYard(storage)
     watch(site.yard, site.now_ms)
     queue = site.queue("q")
@@ -35,7 +35,7 @@ def stand(storage: MemoryStorage | None = None, **changes: int) -> OpenYard:
 
 
 def bury(site: OpenYard) -> Job:
-    """Make a job of the other family and let it die."""
+    """Put a bunqueue job and let it die."""
     job = site.run(site.enter(queue="q"))
     fail(site.yard, job, "no", site.now_ms, is_final=True)
     assert job.state == DEAD
@@ -43,15 +43,15 @@ def bury(site: OpenYard) -> Job:
 
 
 def finish(site: OpenYard, policy: Policy | None = None) -> Job:
-    """Make a job of the other family and let it end well."""
+    """Put a bunqueue job and complete it."""
     job = site.run(site.enter(queue="q", policy=PLAIN if policy is None else policy))
     complete(site.yard, job, b"\xc0", 1, KEEP_AS_ASKED, site.now_ms)
     return job
 
 
 def timers(site: OpenYard) -> int:
-    """Return how many alarms of jobs at rest there are."""
-    return sum(isinstance(item, Sweep) for item in site.yard.timers.items)
+    """Return how many alarms of ended jobs there are."""
+    return sum(isinstance(item, RetentionAlarm) for item in site.yard.timers.items)
 
 
 def test_a_dead_job_goes_at_its_age() -> None:
@@ -163,7 +163,7 @@ def test_a_dead_job_is_tried_again_after_twice_as_long_each_time() -> None:
         fail(site.yard, job, "again", site.now_ms, is_final=True)
     site.tick(100_000)
     assert job.state == DEAD
-    assert job.more().retries == 2
+    assert job.ensure_details().retries == 2
     recount(site.yard)
 
 
@@ -174,7 +174,7 @@ def test_a_retry_waits_for_room_on_the_disk() -> None:
     site.commit()
     storage.capacity = storage.used()
     # No file of the journal has room for the whole of it any more.
-    job.more().marks = b"x" * site.journal.segment_size
+    job.ensure_details().protocol_fields = b"x" * site.journal.segment_size
     site.tick(1000)
     assert job.state == DEAD
     storage.capacity = None
@@ -242,8 +242,8 @@ def test_ends_are_counted_whether_jobs_are_kept_or_not() -> None:
     job = site.run(site.enter(queue="q", policy=removed))
     fail(site.yard, job, "no", site.now_ms, is_final=True)
     assert job.state == GONE
-    meters = site.yard.meters["q"]
-    assert (meters.done.total, meters.failed.total) == (2, 2)
+    minute_counters = site.yard.minute_counters["q"]
+    assert (minute_counters.done.total, minute_counters.failed.total) == (2, 2)
 
 
 def test_jobs_of_beanstalk_are_not_counted() -> None:
@@ -253,7 +253,7 @@ def test_jobs_of_beanstalk_are_not_counted() -> None:
     client.say(b"watch q\r\n")
     client.say(b"reserve\r\n")
     assert client.say(b"delete %d\r\n" % number) == b"DELETED\r\n"
-    assert site.yard.meters == {}
+    assert site.yard.minute_counters == {}
 
 
 def test_one_ring_looks_at_so_many_and_the_next_goes_on_behind_them() -> None:

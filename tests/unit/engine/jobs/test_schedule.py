@@ -1,4 +1,4 @@
-"""Crons: every slot once, on whichever clock, over restarts, and never apart from its job."""
+"""Crons: every slot once, on any clock, across restarts, and always together with its job."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,13 +14,13 @@ from jobyard.engine.jobs.schedule import (
     find_cron,
 )
 from jobyard.errors import Refused, YardFull
-from jobyard.model.details import KEY_EXTENDS, KEY_REPLACES, Extra
-from jobyard.model.entry import CRON
+from jobyard.model.details import KEY_EXTENDS, KEY_REPLACES, JobDetails
+from jobyard.model.entry import EntryKind
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import LEASED, MSGPACK
+from jobyard.model.lease import Lease
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Lease
-from jobyard.protocols.bunqueue.door import Nobody
+from jobyard.protocols.bunqueue.door import DetachedHolder
 from tests.support.crons import (
     Advice,
     jobs,
@@ -284,7 +284,7 @@ def test_a_zone_that_is_known_no_more_does_not_stop_the_start() -> None:
     site = OpenYard(MemoryStorage())
     cron = start(site, make(site, schedule=EVERY_MINUTE))
     cron.zone = "Atlantis/Center"
-    site.journal.set_entry(CRON, b"=c", cron.encode())
+    site.journal.set_entry(EntryKind.CRON, b"=c", cron.encode())
     late = reboot(site, HOUR_MS)
     again = kept(late)
     assert (again.zone, again.next_wall_ms()) == ("Atlantis/Center", NEVER_MS)
@@ -300,7 +300,7 @@ def test_a_cron_whose_progress_is_lost_begins_anew(schedule: str) -> None:
     site = OpenYard(MemoryStorage())
     start(site, make(site, schedule=schedule, every_ms=0 if schedule else 60_000))
     pass_time(site, 120_000)
-    site.journal.drop_entry(CRON, b"#c")
+    site.journal.drop_entry(EntryKind.CRON, b"#c")
     late = reboot(site)
     assert kept_executions(late) == 0
     assert 0 < kept(late).next_wall_ms() - late.now_ms <= 60_000
@@ -311,7 +311,7 @@ def test_a_cron_and_the_job_it_made_lie_in_one_batch() -> None:
     cron = make(site, every_ms=10)
     cron.body = b"\xc4\xff" + bytes(255)
     start(site, cron)
-    entry = site.journal.entries.get((CRON, b"#c"))
+    entry = site.journal.entries.get((EntryKind.CRON, b"#c"))
     assert entry is not None
     segments: set[int] = set()
     for n in range(200):
@@ -341,10 +341,10 @@ def test_crons_survive_compaction() -> None:
     start(site, make(site, every_ms=10))
     start(site, make(site, "gone", every_ms=10))
     drop_cron(site.yard, kept(site, "gone"))
-    book = site.yard.new_book(Nobody())
+    lease_set = site.yard.new_lease_set(DetachedHolder())
     for _ in range(300):
         site.tick(10)
-        complete(site.yard, site.take(book, "q").job, b"", 0, 0, site.now_ms)
+        complete(site.yard, site.take(lease_set, "q").job, b"", 0, 0, site.now_ms)
         site.commit()
     site.compact()
     late = reboot(site)
@@ -357,8 +357,8 @@ def test_a_policy_forgotten_between_two_runs_is_remembered_anew() -> None:
     site = OpenYard(MemoryStorage())
     start(site, make(site, every_ms=10))
     site.tick(10)
-    book = site.yard.new_book(Nobody())
-    complete(site.yard, site.take(book, "q").job, b"", 0, 0, site.now_ms)
+    lease_set = site.yard.new_lease_set(DetachedHolder())
+    complete(site.yard, site.take(lease_set, "q").job, b"", 0, 0, site.now_ms)
     _forget_unused(site.yard)
     site.tick(10)
     (job,) = jobs(reboot(site))
@@ -456,8 +456,8 @@ def test_a_run_that_lives_keeps_the_next_one_out(site: OpenYard) -> None:
     pass_time(site, 50)
     assert len(jobs(site)) == 1
     assert cron.executions == 5, "a run that was kept out counts"
-    book = site.yard.new_book(Nobody())
-    complete(site.yard, site.take(book, "q").job, b"", 0, 0, site.now_ms)
+    lease_set = site.yard.new_lease_set(DetachedHolder())
+    complete(site.yard, site.take(lease_set, "q").job, b"", 0, 0, site.now_ms)
     pass_time(site, 10)
     assert len(jobs(site)) == 1
 
@@ -489,12 +489,12 @@ def test_a_run_may_replace_the_one_before_unless_it_is_held(site: OpenYard) -> N
     pass_time(site, 30)
     (job,) = jobs(site)
     assert job.created_ms == NOW_MS + 30
-    site.take(site.yard.new_book(Nobody()), "q")
+    site.take(site.yard.new_lease_set(DetachedHolder()), "q")
     pass_time(site, 20)
     assert [each.created_ms - NOW_MS for each in jobs(site)] == [30, 50]
     # The key is not given back to the one that runs on, neither by the end of the other nor by a
     # restart.
-    assert [each.more().unique_key for each in jobs(site)] == ["", "k"]
+    assert [each.ensure_details().unique_key for each in jobs(site)] == ["", "k"]
 
 
 def test_a_cron_may_wait_for_a_worker(site: OpenYard) -> None:
@@ -503,7 +503,7 @@ def test_a_cron_may_wait_for_a_worker(site: OpenYard) -> None:
     cron.flags = SKIPS_IDLE
     start(site, cron)
     pass_time(site, 2000)
-    crons_of(site.yard).counsel = advice
+    crons_of(site.yard).hooks = advice
     pass_time(site, 2000)
     assert (cron.executions, jobs(site)) == (0, [])
     advice.queues.add("q")
@@ -519,11 +519,11 @@ def test_the_run_of_a_cron_goes_with_its_holder_for_as_long_as_there_is_a_next(
     start(site, cron)
     for is_cron in (True, False):
         pass_time(site, 10)
-        book = site.yard.new_book(Nobody())
-        site.take(book, "q")
+        lease_set = site.yard.new_lease_set(DetachedHolder())
+        site.take(lease_set, "q")
         if not is_cron:
             drop_cron(site.yard, cron)
-        drop_holder(site.yard, book, None, site.now_ms)
+        drop_holder(site.yard, lease_set, None, site.now_ms)
         assert len(jobs(site)) == (0 if is_cron else 1)
         recount(site.yard)
 
@@ -532,15 +532,15 @@ def test_the_run_of_a_cron_goes_with_its_holder_for_as_long_as_there_is_a_next(
 
 
 def repeating(site: OpenYard) -> tuple[Advice, Lease]:
-    """Return an advice that is asked, and the lease of a job with marks."""
+    """Return the hooks in use, and the lease of a job with protocol fields."""
     advice = Advice()
-    crons_of(site.yard).counsel = advice
+    crons_of(site.yard).hooks = advice
     cron = make(site, every_ms=10)
     cron.max_limit = 1
     start(site, cron)
     site.tick(10)
-    lease = site.take(site.yard.new_book(Nobody()), "q")
-    lease.job.more().marks = b"\x80"
+    lease = site.take(site.yard.new_lease_set(DetachedHolder()), "q")
+    lease.job.ensure_details().protocol_fields = b"\x80"
     return advice, lease
 
 
@@ -575,16 +575,16 @@ def test_without_room_for_its_successor_a_job_does_not_end() -> None:
 def test_an_end_and_its_successor_lie_in_one_batch() -> None:
     site = OpenYard(MemoryStorage(), segment_size=1 << 14)
     advice, lease = repeating(site)
-    book = site.yard.new_book(Nobody())
+    lease_set = site.yard.new_lease_set(DetachedHolder())
     segments: set[int] = set()
     for _ in range(300):
-        wish = wish_of(site)
-        wish.extra = Extra()
-        wish.extra.marks = b"\x80"
-        advice.next = wish
+        new_job = wish_of(site)
+        new_job.details = JobDetails()
+        new_job.details.protocol_fields = b"\x80"
+        advice.next = new_job
         before = lease.job
         complete(site.yard, before, bytes(90), MSGPACK, 1, site.now_ms)
-        lease = site.take(book, "q")
+        lease = site.take(lease_set, "q")
         assert lease.job.place >> 32 == before.trail
         segments.add(int(before.trail))
         site.commit()

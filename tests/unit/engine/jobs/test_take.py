@@ -13,57 +13,57 @@ from tests.support.yards import NOW_MS, OpenYard, recount
 
 def test_the_least_rank_goes_first_and_the_oldest_within_it() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     for queue, rank in (("a", 7), ("b", 5), ("a", 5), ("b", 9)):
         site.put(queue=queue, rank=rank)
-    assert [site.take(book, "a", "b").job.id for _ in range(4)] == [2, 3, 1, 4]
+    assert [site.take(lease_set, "a", "b").job.id for _ in range(4)] == [2, 3, 1, 4]
 
 
 def test_only_the_given_queues_are_searched() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     site.put(queue="a", rank=9)
     site.put(queue="b", rank=1)
-    assert site.take(book, "a").job.id == 1
-    assert take(site.yard, [site.queue("a")], book, TERMS, site.now_ms) is None
+    assert site.take(lease_set, "a").job.id == 1
+    assert take(site.yard, [site.queue("a")], lease_set, TERMS, site.now_ms) is None
 
 
 def test_a_lease_runs_for_the_time_to_run_from_the_moment_it_is_given() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     site.put(b"abc", ttr_ms=5000)
     site.tick(100)
-    lease = site.take(book)
+    lease = site.take(lease_set)
     assert (lease.started_ms, lease.sort_key, lease.ttl_ms) == (NOW_MS + 100, NOW_MS + 5100, 5000)
     assert (lease.body, lease.job.deliveries, lease.job.state) == (b"abc", 1, LEASED)
-    assert book.soonest_ms() == NOW_MS + 5100
+    assert lease_set.soonest_ms() == NOW_MS + 5100
     recount(site.yard)
 
 
 def test_lease_numbers_never_repeat() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     site.put()
     site.put()
-    assert [site.take(book).key for _ in range(2)] == [1, 2]
+    assert [site.take(lease_set).key for _ in range(2)] == [1, 2]
 
 
 def test_a_paused_queue_gives_nothing_until_its_pause_ends() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     queue = site.queue()
     job = site.put()
     pause(site.yard, queue, 1000, site.now_ms)
     assert head_of(queue, NOW_MS + 999) is None
     assert head_of(queue, NOW_MS + 1000) is job
     assert best_job([queue], NOW_MS + 999) is None
-    assert take(site.yard, [queue], book, TERMS, NOW_MS + 999) is None
-    assert take(site.yard, [queue], book, TERMS, NOW_MS + 1000) is not None
+    assert take(site.yard, [queue], lease_set, TERMS, NOW_MS + 999) is None
+    assert take(site.yard, [queue], lease_set, TERMS, NOW_MS + 1000) is not None
 
 
 def test_a_given_job_can_be_taken_from_any_state_but_a_lease() -> None:
     site = OpenYard()
-    mine, other = site.connect().book, site.connect().book
+    mine, other = site.connect().lease_set, site.connect().lease_set
     ready, delayed, dead, held = site.put(), site.put(delay_ms=9000), site.put(), site.put()
     take_job(site.yard, dead.id, mine, TERMS, site.now_ms)
     bury(site.yard, dead, 0, site.now_ms)
@@ -93,7 +93,7 @@ def test_who_waits_longest_at_a_queue_is_served_first_over_several_queues() -> N
         site.put(queue=queue)
         served.append([client.hear() != b"" for client in clients].index(True))
         recount(site.yard)
-    # The first waits in both lines, the third only at `a`; nobody is served twice.
+    # The first waits at both queues, the third only at `a`; no client is served twice.
     assert served == [0, 2, 1, 3]
     site.put(queue="a")
     assert all(client.hear() == b"" for client in clients)
@@ -103,7 +103,7 @@ def test_who_stops_waiting_is_passed_over_in_every_line() -> None:
     site = OpenYard()
     gone, next_one = site.connect(), site.connect()
     queues = [site.queue("a"), site.queue("b")]
-    waiter = wait(site.yard, queues, gone.book, TERMS, NEVER_MS, NEVER_MS)
+    waiter = wait(site.yard, queues, gone.lease_set, TERMS, NEVER_MS, NEVER_MS)
     next_one.say(b"watch a\r\nreserve\r\n")
     next_one.hear()
     cancel_wait(site.yard, waiter)

@@ -15,10 +15,10 @@ def test_a_lease_that_ends_always_ends() -> None:
     """Ticks before, at and after the deadline, alone and with others at the same moment."""
     for late_ms in (0, 1, 500):
         site = OpenYard(MemoryStorage())
-        book = site.connect().book
+        lease_set = site.connect().lease_set
         for _ in range(20):
             site.put(ttr_ms=1000)
-            site.take(book)
+            site.take(lease_set)
         assert site.tick(999) == NOW_MS + 1000
         assert site.yard.leased_count == 20
         site.tick(1 + late_ms)
@@ -29,10 +29,10 @@ def test_a_lease_that_ends_always_ends() -> None:
 
 def test_leases_end_each_at_its_own_time() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     for seconds in (3, 1, 2):
         site.put(ttr_ms=seconds * 1000)
-        site.take(book)
+        site.take(lease_set)
     for left in (2, 1, 0):
         site.tick(1000)
         assert site.yard.leased_count == left
@@ -60,7 +60,7 @@ def test_a_lease_that_ends_is_given_at_once_to_who_waits() -> None:
     site.tick(1000)
     assert waiting.hear() == b"RESERVED 1 1\r\nx\r\n"
     job = site.yard.jobs.all()[0]
-    assert (job.tally().timeouts, job.deliveries) == (1, 2)
+    assert (job.counters().timeouts, job.deliveries) == (1, 2)
     recount(site.yard)
 
 
@@ -82,11 +82,11 @@ def test_a_burst_of_delays_is_cut_into_turns() -> None:
 
 def test_a_burst_of_leases_is_cut_into_turns() -> None:
     site = OpenYard()
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     count = FIRINGS_PER_TURN + 500
     for _ in range(count):
         site.put(ttr_ms=1000)
-        site.take(book)
+        site.take(lease_set)
     site.now_ms += 1000
     assert site.tick() == site.now_ms
     assert 0 < site.yard.leased_count < count

@@ -81,7 +81,7 @@ def test_tags_are_shown_between_time_and_data_when_asked_for_and_nodes_always() 
         b'{"$seq":2,"$ts":1700000000000,"data":2},'
         b'{"$seq":3,"$ts":1700000000000,"$node":"m","data":3}'
     )
-    # Without tags the node is still told: readers pass over what they wrote by it.
+    # Without tags the node is still stored: readers skip their own records by it.
     assert b"".join(page_of(site, log).records) == (
         b'{"$seq":1,"$ts":1700000000000,"$node":"n","data":1},'
         b'{"$seq":2,"$ts":1700000000000,"data":2},'
@@ -534,7 +534,7 @@ def test_the_weight_of_a_chunk_is_that_of_its_records() -> None:
 def test_a_log_that_is_dropped_is_off_the_books_at_once_and_freed_in_slices() -> None:
     site = OpenYard(MemoryStorage())
     site.yard.tasks.units_per_turn = 200
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     log = new_log(site)
     write(site, log, *[row(at, tag=f"t{at % 2}") for at in range(9 * CHUNK_ROWS)])
     delete_tagged(site, log, "t1")
@@ -542,7 +542,7 @@ def test_a_log_that_is_dropped_is_off_the_books_at_once_and_freed_in_slices() ->
     assert (log.count, log.memory, site.yard.bodies.in_memory) == (0, 0, 0)
     recount(site.yard)
     turns = 0
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         turns += 1
     assert turns > 1
 
@@ -550,14 +550,14 @@ def test_a_log_that_is_dropped_is_off_the_books_at_once_and_freed_in_slices() ->
 def test_the_texts_of_a_long_write_are_joined_afterwards() -> None:
     site = OpenYard(MemoryStorage())
     site.yard.tasks.units_per_turn = 200
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     log = new_log(site)
     write(site, log, row("first"))
     write(site, log, *[row(at, tag=f"t{at % 9}", meta={"a": at}) for at in range(3 * CHUNK_ROWS)])
     before = contents(site, log)
     assert [chunk.is_joined for chunk in log.chunks] == [False] * 4
     delete_tagged(site, log, "t4")
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         write(site, log, row("more"))
     assert [chunk.is_joined for chunk in log.chunks] == [True] * 3 + [False]
     kept = [one for one in before if one[2] != "t4"]

@@ -91,7 +91,7 @@ def test_very_much_text_leaves_memory_over_turns() -> None:
     for at in range(4):
         write(site, log, *[row(f"{at} {i} " + "x" * 5000) for i in range(CHUNK_ROWS)])
         site.commit()
-    while tasks.go_on(site.now_ms):
+    while tasks.proceed(site.now_ms):
         pass
     before = contents(site, log)
     # As if bodies had come.
@@ -100,7 +100,7 @@ def test_very_much_text_leaves_memory_over_turns() -> None:
     assert cold_count(log) == 0, "at once only some of it is summed"
     delete_below(site, log, 10)
     turns = 1
-    while tasks.go_on(site.now_ms):
+    while tasks.proceed(site.now_ms):
         turns += 1
     assert cold_count(log) == 3
     assert turns > 10
@@ -117,10 +117,10 @@ def test_the_long_texts_of_a_dropped_log_are_freed_over_turns() -> None:
     tasks.units_per_turn = 400
     log = new_log(site, durability=FSYNC)
     write(site, log, *[row("x" * 5000)] * (2 * CHUNK_ROWS))
-    tasks.go_on(site.now_ms)
+    tasks.proceed(site.now_ms)
     drop_log(site.yard, log, site.now_ms)
     turns = 1
-    while tasks.go_on(site.now_ms):
+    while tasks.proceed(site.now_ms):
         turns += 1
     assert turns > 4
     recount(site.yard)
@@ -154,7 +154,7 @@ def test_compaction_takes_text_along_and_a_restart_finds_it() -> None:
     kept = [item for item in before if item[2] in ("t0", "t9")]
     site.commit()
     while site.compactor.step():
-        # In the middle of a step, with copies on their way to the disk.
+        # In the middle of a step, with copies not written yet.
         assert contents(site, log) == kept
         site.commit()
     site.compact()

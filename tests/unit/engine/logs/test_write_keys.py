@@ -1,4 +1,4 @@
-"""Keys of writes to a log, more than one write or one turn should forget."""
+"""Keys of writes to a log, more than one write or one turn can expire."""
 
 from jobyard.engine.logs.logs import drop_log
 from tests.support.logs import new_log, row, write
@@ -12,7 +12,7 @@ def test_very_many_keys_whose_time_is_over_are_forgotten_with_several_writes() -
     for at in range(300):
         write(site, log, row(at), key=f"k{at}")
     site.now_ms += 1000
-    # One that is not forgotten yet counts no more, and is replaced.
+    # An expired key that is not forgotten yet is invalid, and is replaced.
     assert not write(site, log, row(1), key="k299").is_deduped
     assert 100 < log.keys.count() < 300
     assert write(site, log, row(1), key="k299").is_deduped
@@ -25,17 +25,17 @@ def test_very_many_keys_whose_time_is_over_are_forgotten_with_several_writes() -
 def test_the_keys_of_a_log_that_is_dropped_are_forgotten_over_turns() -> None:
     site = OpenYard(MemoryStorage())
     site.yard.tasks.units_per_turn = 100
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     log = new_log(site)
     for at in range(300):
         write(site, log, row(at), key=f"k{at}")
     other = new_log(site, "other")
     write(site, other, row(1))
     drop_log(site.yard, log, site.now_ms)
-    assert site.yard.tasks.go_on(site.now_ms)
+    assert site.yard.tasks.proceed(site.now_ms)
     # Its segments may go before its keys do.
     site.commit()
     site.compact()
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         pass
     recount(site.yard)

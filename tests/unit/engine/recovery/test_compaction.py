@@ -70,7 +70,7 @@ def test_a_segment_with_nothing_alive_goes_without_being_read() -> None:
     site.put(b"x", "default")
     site.commit()
     reads = storage.calls_count
-    # The name of the queue lies there too, so it is not quite empty.
+    # The name of the queue is there too, so it is not quite empty.
     assert site.journal.segments[victim].live > 0
     site.journal.segments[victim].live = 0
     site.compactor.step()
@@ -191,15 +191,15 @@ def test_the_yard_is_the_same_before_and_after_every_step(seed: int) -> None:
 
 def test_the_news_of_a_job_outlive_the_segment_they_were_written_in() -> None:
     site, storage, jobs = filled(56)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = jobs[0]
     base = job.place >> 32
-    take_job(site.yard, job.id, book, TERMS, site.now_ms)
+    take_job(site.yard, job.id, lease_set, TERMS, site.now_ms)
     release(site.yard, job, 1234, 60_000, site.now_ms)
     news = int(job.trail)
     assert news != base
-    extra = [site.put(b"x" * 1500) for _ in range(60)]
-    remove_all(site, extra)
+    details = [site.put(b"x" * 1500) for _ in range(60)]
+    remove_all(site, details)
     site.compact()
     assert news not in site.journal.segments
     assert base in site.journal.segments
@@ -210,17 +210,17 @@ def test_the_news_of_a_job_outlive_the_segment_they_were_written_in() -> None:
 def test_the_order_of_burials_survives_compaction_and_a_restart() -> None:
     """The first that were buried are gone, so what is left counts from another beginning."""
     site, storage, jobs = filled(60)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     for job in jobs[:3]:
-        take_job(site.yard, job.id, book, TERMS, site.now_ms)
+        take_job(site.yard, job.id, lease_set, TERMS, site.now_ms)
         bury(site.yard, job, 0, site.now_ms)
         kick_job(site.yard, job.id, site.now_ms)
     for job in jobs[3:5]:
-        take_job(site.yard, job.id, book, TERMS, site.now_ms)
+        take_job(site.yard, job.id, lease_set, TERMS, site.now_ms)
         bury(site.yard, job, 0, site.now_ms)
     later = [site.put(b"x" * 1500) for _ in range(90)]
     for job in later[-3:]:
-        take_job(site.yard, job.id, book, TERMS, site.now_ms)
+        take_job(site.yard, job.id, lease_set, TERMS, site.now_ms)
         bury(site.yard, job, 0, site.now_ms)
     wanted = [int(job.id) for job in (*jobs[3:5], *later[-3:])]
     assert buried(site.queue()) == wanted
@@ -240,16 +240,16 @@ def test_a_killed_job_stays_dead_for_as_long_as_its_base_is_on_disk() -> None:
     for job in killed:
         remove(site.yard, job, site.now_ms)
     site.commit()
-    # Let every segment but the base's go several times over.
+    # Remove every segment but the base's several times over.
     for _ in range(6):
-        extra = [site.put(b"x" * 1500) for _ in range(60)]
-        remove_all(site, extra)
+        details = [site.put(b"x" * 1500) for _ in range(60)]
+        remove_all(site, details)
         site.compact()
         assert base in site.journal.segments
         again = check_restart(site, storage)
         assert all(again.yard.jobs.get(job.id) is None for job in killed)
     assert site.compactor.dropped_count > 5
-    # And once the base is gone, nobody needs to be told any longer.
+    # And once the base is gone, the kill record is no longer needed.
     remove_all(site, [job for job in site.yard.jobs.all() if job.place >> 32 == base])
     site.compact()
     assert base not in site.journal.segments
@@ -281,9 +281,9 @@ def test_a_queue_keeps_its_name_when_the_record_of_it_goes() -> None:
     site = OpenYard(storage)
     named = site.put(b"x" * 1500, "named")
     lost = site.put(b"x" * 1500, "short-lived")
-    extra = [site.put(b"x" * 1500) for _ in range(60)]
+    details = [site.put(b"x" * 1500) for _ in range(60)]
     kept = site.put(b"last", "named")
-    remove_all(site, [named, lost, *extra])
+    remove_all(site, [named, lost, *details])
     site.compact()
     assert site.compactor.dropped_count > 0
     again = check_restart(site, storage)
@@ -322,7 +322,7 @@ def test_nothing_is_dropped_before_a_sync() -> None:
     victim = compactor._victim()
     for phase in (COPYING, DROPPING):
         assert compactor.phase == phase
-        for _ in range(3):  # copies, and then the word that the victim goes, are not yet safe
+        for _ in range(3):  # the copies and the record of the removal are not safe yet
             compactor.step()
             site.journal.seal_batch()
             site.journal.write_pending()
@@ -353,7 +353,7 @@ def test_a_victim_becomes_a_spare_where_one_is_wanted() -> None:
 def test_a_full_disk_only_delays_compaction(room: str, records: int) -> None:
     site, storage, jobs = filled(100)
     site.compactor.slice_records = records
-    # Something is alive in every segment, so whatever goes must be copied first.
+    # Something is live in every segment, so a segment must be copied before it is removed.
     remove_all(site, [job for job in jobs if job.id % 10])
     hot = site.journal.hot
     left = 40_000 if room == "in the hot segment" else 1000
@@ -393,14 +393,14 @@ def test_long_bodies_move_too() -> None:
 def test_a_job_larger_than_a_segment_moves_to_one_of_its_size() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = site.put(b"L" * 200_000)
     site.commit()
     while job.place >> 32 == site.journal.hot.number:
         site.put(b"x" * 1500)
     site.commit()
     site.compactor = Compactor(site.yard, [int(job.place >> 32)])
-    take_job(site.yard, job.id, book, TERMS, site.now_ms)
+    take_job(site.yard, job.id, lease_set, TERMS, site.now_ms)
     site.compact()
     cold = site.journal.segments[job.place >> 32]
     assert cold.temperature == COLD
@@ -490,7 +490,7 @@ def test_a_damaged_victim_is_named_and_left_and_all_others_go() -> None:
     assert site.compactor.dropped_count > dropped
     assert victim.number in site.journal.segments
     recount(site.yard)
-    # Nothing in it is wanted any more, so nobody needs to read it.
+    # Nothing in it is needed any more, so it need not be read.
     remove_all(site, here[:3])
     site.put(b"x")
     site.journal.segments[victim.number].live = 0  # but for the name of the queue
@@ -569,7 +569,7 @@ def test_a_deleted_job_stays_dead_though_a_damaged_victim_still_holds_its_first_
     assert copied.place >> 32 not in (victim.number, site.journal.hot.number)
     remove(site.yard, copied, site.now_ms)
     site.commit()
-    # All segments that may go do so, several times over: none is left that need not know of it.
+    # All removable segments are removed, several times over: none is left that needs the record.
     dropped = site.compactor.dropped_count
     for _ in range(4):
         extras = [site.put(b"z" * 20_000) for _ in range(120)]

@@ -3,7 +3,7 @@ import pytest
 from jobyard.engine.jobs.finish import KEEP_NOT, complete
 from jobyard.engine.jobs.queues import copy_settings, set_group, set_settings
 from jobyard.engine.state.names import rules_of
-from jobyard.model.details import Extra
+from jobyard.model.details import JobDetails
 from jobyard.model.job import MSGPACK
 from jobyard.model.throttle.settings import NO_LIMIT
 from tests.support.memory_storage import MemoryStorage
@@ -51,9 +51,9 @@ def test_what_is_set_back_leaves_nothing_behind() -> None:
 def test_what_is_set_for_a_group_outlasts_a_restart_with_its_rate_used_up() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    extra = Extra()
-    extra.group_id = "g"
-    site.enter(queue="q", extra=extra)
+    details = JobDetails()
+    details.group_id = "g"
+    site.enter(queue="q", details=details)
     group = rules_of(site.queue("q")).group("g")
     group.concurrency = 2
     group.set_rate(10, 1000)

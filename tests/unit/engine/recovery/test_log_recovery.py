@@ -350,7 +350,7 @@ def change(site: OpenYard, log: LogTopic, what: int, chance: random.Random) -> N
 
 
 def churn(site: OpenYard, chance: random.Random, steps: int) -> None:
-    """Append, delete and let go in several logs and a queue, at random."""
+    """Append, delete and expire in several logs and a queue, at random."""
     names = [f"log{i}" for i in range(4)]
     for _ in range(steps):
         name = chance.choice(names)

@@ -73,7 +73,7 @@ def test_what_is_left_of_a_delay_follows_the_wall_clock_within_the_delay(
     site = OpenYard(storage)
     site.put(delay_ms=60_000)
     released = site.put(rank=1)
-    site.take(site.connect().book)
+    site.take(site.connect().lease_set)
     release(site.yard, released, 1, 60_000, site.now_ms)
     site.commit()
     again = OpenYard(storage.cut_off(), NOW_MS + later_ms)
@@ -109,8 +109,8 @@ def test_a_clock_set_back_over_a_restart_keeps_ids_stamps_and_order() -> None:
     newer = again.put()
     assert newer.id > older[-1].id
     assert newer.stamp > older[-1].stamp
-    book = again.connect().book
-    assert [again.take(book).job.id for _ in range(4)] == [1, 2, 3, 4]
+    lease_set = again.connect().lease_set
+    assert [again.take(lease_set).job.id for _ in range(4)] == [1, 2, 3, 4]
 
 
 def test_a_job_ended_late_keeps_the_place_it_got_when_its_delay_was_over() -> None:
@@ -118,7 +118,7 @@ def test_a_job_ended_late_keeps_the_place_it_got_when_its_delay_was_over() -> No
     site = OpenYard(storage)
     job = site.enter(delay_ms=900)
     site.tick(900)
-    # By one who had it before, and lost it: no lease tells that the delay is over.
+    # By a client that had it before, and lost it: no lease record states that the delay is over.
     complete(site.yard, job, b"", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     site.commit()
     again = OpenYard(storage.cut_off(), site.now_ms)
@@ -200,16 +200,16 @@ def test_jobs_of_a_queue_that_no_record_names_are_refused() -> None:
 
 
 def test_news_of_jobs_that_are_not_there_are_ignored() -> None:
-    """Their base went with a segment of which they were all that counted."""
+    """Their base went with a segment in which nothing else was live."""
     storage = MemoryStorage()
     site = OpenYard(storage, segment_size=8192)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = site.put()
     while len(site.journal.segments) < 3:
-        site.take(book)
+        site.take(lease_set)
         release(site.yard, job, 0, 1000, site.now_ms)
         site.tick(1000)
-        site.take(book)
+        site.take(lease_set)
         bury(site.yard, job, 0, site.now_ms)
         site.connect().say(b"kick 1\r\n")
     remove(site.yard, job, site.now_ms)
@@ -244,11 +244,11 @@ def apply_all(replay: Replay, storage: MemoryStorage, segment: Segment) -> None:
 def test_live_bytes_are_the_same_after_a_restart() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage, segment_size=8192)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     for number in range(100):
         site.put(b"x" * 300, queue=("default", "a", "b")[number % 3], rank=number % 7)
         if number % 2:
-            lease = site.take(book)
+            lease = site.take(lease_set)
             if number % 3:
                 release(site.yard, lease.job, 3, 0, site.now_ms)
             elif number % 5:

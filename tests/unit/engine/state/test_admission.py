@@ -5,7 +5,7 @@ from jobyard.engine.jobs.move import set_rank
 from jobyard.engine.jobs.queues import copy_settings, set_group, set_settings
 from jobyard.engine.state.admission import next_open_ms
 from jobyard.engine.state.names import rules_of
-from jobyard.model.details import Extra
+from jobyard.model.details import JobDetails
 from jobyard.model.job import MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.throttle.settings import Group
@@ -14,9 +14,9 @@ from tests.support.yards import NOW_MS, OpenYard, recount
 
 
 def grouped(site: OpenYard, name: str, rank: int = 0) -> Job:
-    extra = Extra()
-    extra.group_id = name
-    return site.enter(name.encode(), rank=rank, extra=extra)
+    details = JobDetails()
+    details.group_id = name
+    return site.enter(name.encode(), rank=rank, details=details)
 
 
 def group_of(site: OpenYard, name: str) -> Group:
@@ -39,7 +39,7 @@ def limited(site: OpenYard, **limits: int) -> None:
 
 
 def finish_one(site: OpenYard) -> None:
-    lease = site.book.leases.items[0]
+    lease = site.lease_set.leases.items[0]
     complete(site.yard, lease.job, b"", MSGPACK, KEEP_AS_ASKED, site.now_ms)  # type: ignore[attr-defined]
 
 
@@ -135,9 +135,9 @@ def test_who_waits_is_served_when_the_rate_allows_it() -> None:
         client.say(b"reserve-with-timeout 5\r\n")
     served = []
     for _ in range(3):
-        served.append([len(client.book.leases.items) for client in clients])
+        served.append([len(client.lease_set.leases.items) for client in clients])
         site.tick(999)
-        assert [len(client.book.leases.items) for client in clients] == served[-1]
+        assert [len(client.lease_set.leases.items) for client in clients] == served[-1]
         site.tick(1)
     assert served == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     recount(site.yard)

@@ -8,7 +8,7 @@ from tests.support.yards import NOW_MS, OpenYard
 
 
 class Ear(OpenListener):
-    """Someone who remembers every event."""
+    """A listener that remembers every event."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -52,15 +52,26 @@ def test_the_life_of_a_job_is_told_in_order() -> None:
     promote(site.yard, job, site.now_ms)
     site.run(job)
     fail(site.yard, job, "no", site.now_ms, delay_ms=0)
-    assert ear.kinds() == [bus.PUSHED, bus.WAITING, bus.PULLED, bus.FAILED, bus.RETRIED]
+    assert ear.kinds() == [
+        bus.EventName.PUSHED,
+        bus.EventName.WAITING,
+        bus.EventName.PULLED,
+        bus.EventName.FAILED,
+        bus.EventName.RETRIED,
+    ]
     site.run(job)
     site.tick(3000)
-    assert ear.kinds() == [bus.PULLED, bus.STALLED, bus.RETRIED]
+    assert ear.kinds() == [bus.EventName.PULLED, bus.EventName.STALLED, bus.EventName.RETRIED]
     complete(site.yard, site.run(job), b"r", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     assert ear.events[-1].result == b"r"
     revive(site.yard, job, site.now_ms)
     erase(site.yard, job, site.now_ms)
-    assert ear.kinds() == [bus.PULLED, bus.COMPLETED, bus.RETRIED, bus.REMOVED]
+    assert ear.kinds() == [
+        bus.EventName.PULLED,
+        bus.EventName.COMPLETED,
+        bus.EventName.RETRIED,
+        bus.EventName.REMOVED,
+    ]
 
 
 def test_the_last_failure_says_that_it_is() -> None:
@@ -70,7 +81,7 @@ def test_the_last_failure_says_that_it_is() -> None:
     job = site.run(site.enter())
     fail(site.yard, job, "no", site.now_ms, is_final=True)
     event = ear.events[-1]
-    assert (event.kind, event.error, event.is_final) == (bus.FAILED, "no", True)
+    assert (event.kind, event.error, event.is_final) == (bus.EventName.FAILED, "no", True)
     assert (event.job, event.queue, event.at_ms) == (job, site.queue(), NOW_MS)
 
 
@@ -82,4 +93,4 @@ def test_a_pause_is_told_once() -> None:
         settings = copy_settings(site.queue())
         settings.is_paused = is_paused
         set_settings(site.yard, site.queue(), settings, site.now_ms)
-    assert ear.kinds() == [bus.PAUSED, bus.RESUMED]
+    assert ear.kinds() == [bus.EventName.PAUSED, bus.EventName.RESUMED]

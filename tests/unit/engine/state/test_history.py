@@ -90,7 +90,7 @@ def test_names_of_queues_that_are_gone_outlast_compaction_and_restarts() -> None
     # The record with the name leaves the window long before the last record about the queue.
     fill(site, "filler", 200)
     site.compact()
-    finish(site.yard, site.take(site.connect().book, "long").job, site.now_ms)
+    finish(site.yard, site.take(site.connect().lease_set, "long").job, site.now_ms)
     site.commit()
     leave(site, "long")
     fill(site, "filler", 20)
@@ -124,7 +124,7 @@ def test_a_crowd_of_queues_that_are_gone_costs_history_and_not_memory() -> None:
         remove(site.yard, site.put(b"x" * 50, f"q{number}"), site.now_ms)
         leave(site, f"q{number}")
         site.commit()
-        # Whether or not compaction looks meanwhile.
+        # Whether or not compaction runs meanwhile.
         if number % 20 == 0 and number < 500:
             site.compact()
         assert len(history.past) <= 55
@@ -133,7 +133,7 @@ def test_a_crowd_of_queues_that_are_gone_costs_history_and_not_memory() -> None:
     assert len(history.names) <= 51
     rows = rows_of(site)
     assert all(row[2] for row in rows), "a row lost its name"
-    # A start that finds more than it may keep lets them go at once.
+    # A start that finds more than it may keep removes them at once.
     storage = storage.killed()
     again = OpenYard(storage, site.now_ms, window=ALL_HISTORY)
     assert all(row[2] for row in rows_of(again))

@@ -1,8 +1,8 @@
-from jobyard.engine.state.history_watch import Onlookers, OpenOnlooker
+from jobyard.engine.state.history_watch import HistoryWatchers, OpenHistoryWatcher
 
 
-class Counter(OpenOnlooker):
-    """Counts how often it was told."""
+class Counter(OpenHistoryWatcher):
+    """Counts its notifications."""
 
     def __init__(self) -> None:
         self.told = 0
@@ -12,29 +12,29 @@ class Counter(OpenOnlooker):
 
 
 def test_all_are_told_once_when_more_is_durable() -> None:
-    onlookers = Onlookers()
-    onlookers.look(5)
+    watchers = HistoryWatchers()
+    watchers.look(5)
     first, second = Counter(), Counter()
-    onlookers.hold(first, 7)
-    onlookers.look(7)
+    watchers.hold(first, 7)
+    watchers.look(7)
     assert first.told == 0
-    onlookers.hold(second, 9)
-    onlookers.look(9)
-    onlookers.look(9)
+    watchers.hold(second, 9)
+    watchers.look(9)
+    watchers.look(9)
     assert (first.told, second.told) == (1, 1)
-    onlookers.drop(first)
-    onlookers.drop(first)
-    onlookers.look(10)
+    watchers.drop(first)
+    watchers.drop(first)
+    watchers.look(10)
     assert (first.told, second.told) == (1, 2)
 
 
 def test_who_has_not_found_anything_yet_is_told_again() -> None:
-    onlookers = Onlookers()
+    watchers = HistoryWatchers()
     one = Counter()
-    onlookers.hold(one, 3)
-    onlookers.tell_again()
-    assert not onlookers.look(3)
-    assert not onlookers.look(3)
+    watchers.hold(one, 3)
+    watchers.tell_again()
+    assert not watchers.look(3)
+    assert not watchers.look(3)
     assert one.told == 1
 
 
@@ -43,10 +43,10 @@ def test_one_that_asks_while_it_is_told_is_told_in_the_next_turn() -> None:
         def events_came(self) -> None:
             super().events_came()
             if self.told < 3:
-                onlookers.tell_again()
+                watchers.tell_again()
 
-    onlookers = Onlookers()
+    watchers = HistoryWatchers()
     one = Greedy()
-    onlookers.hold(one, 3)
-    assert [onlookers.look(4), onlookers.look(4), onlookers.look(4)] == [True, True, False]
+    watchers.hold(one, 3)
+    assert [watchers.look(4), watchers.look(4), watchers.look(4)] == [True, True, False]
     assert one.told == 3

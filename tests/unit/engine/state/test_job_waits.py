@@ -1,18 +1,18 @@
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
-from jobyard.engine.state.job_waits import JobWait, OpenPatient
+from jobyard.engine.state.job_waits import JobWait, OpenJobWaiter
 from jobyard.model.job import MSGPACK, Job
 from tests.support.yards import NOW_MS, OpenYard
 
 
-class Friend(OpenPatient):
-    """Someone who remembers what they were told."""
+class Friend(OpenJobWaiter):
+    """A job waiter that remembers its notifications."""
 
     def __init__(self) -> None:
         self.heard: list[bytes | None] = []
 
     def job_done(self, wait: JobWait, result: bytes | None) -> None:
         """Remember it."""
-        assert wait.patient is self
+        assert wait.job_waiter is self
         self.heard.append(result)
 
 

@@ -1,8 +1,8 @@
-"""Nothing holds on to a job that is gone.
+"""Nothing keeps a reference to a job that is gone.
 
-Jobs, leases and outcomes are not known to the garbage collector, so whatever two of them hold of
-each other must be let go of when the job goes. A job that only this test still refers to has a
-count of two: the name, and the argument of the question.
+The garbage collector does not track jobs, leases and outcomes, so references between
+them must be cleared when the job is removed. A job that only this test still refers to has a
+count of two: the name, and the argument of the call.
 """
 
 import sys
@@ -20,7 +20,7 @@ from jobyard.engine.jobs.finish import (
 )
 from jobyard.engine.jobs.holders import drop_holder
 from jobyard.engine.jobs.move import erase, revive
-from jobyard.model.details import Extra, Outcome
+from jobyard.model.details import JobDetails, Outcome
 from jobyard.model.index.item import Item
 from jobyard.model.job import DEAD, DONE, GONE, MSGPACK, Job
 from jobyard.model.policy import REMOVE_DEAD, Policy
@@ -75,7 +75,7 @@ def given_back_and_erased(site: OpenYard, job: Job) -> None:
 
 def lost_with_its_holder(site: OpenYard, job: Job) -> None:
     site.run(job)
-    drop_holder(site.yard, site.book, None, site.now_ms)
+    drop_holder(site.yard, site.lease_set, None, site.now_ms)
     erase(site.yard, job, site.now_ms)
 
 
@@ -108,22 +108,22 @@ def test_a_job_that_is_gone_is_held_by_nobody(way: Way, is_durable: bool) -> Non
     policy = Policy(0)
     policy.max_attempts = 3
     policy.ttl_ms = 5000
-    extra = Extra()
-    extra.custom_id = "mine"
-    extra.unique_key = "key"
-    extra.group_id = "g"
-    job = site.enter(b"\xa1x", policy=policy, extra=extra)
-    del extra
+    details = JobDetails()
+    details.custom_id = "mine"
+    details.unique_key = "key"
+    details.group_id = "g"
+    job = site.enter(b"\xa1x", policy=policy, details=details)
+    del details
     way(site, job)
     assert job.state == GONE
     if is_durable:
         site.commit()
-    # A line lets go of what was taken out of it when it is tidied, now and then.
+    # An append list drops removed items when it is tidied, now and then.
     queue = site.queue()
     left = [item for item in (*queue.done.items, *queue.dead.items) if is_end_of(item, job)]
     assert sys.getrefcount(job) - len(left) == NAMED
-    assert job.extra is not None
-    assert (job.lease, job.extra.outcome, job.extra.expiry) == (None, None, None)
+    assert job.details is not None
+    assert (job.lease, job.details.outcome, job.details.expiry) == (None, None, None)
 
 
 @pytest.mark.parametrize("flags", [0, REMOVE_DEAD])

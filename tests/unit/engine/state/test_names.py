@@ -1,17 +1,17 @@
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
 from jobyard.engine.jobs.move import erase, kick_job, revive
 from jobyard.engine.state.names import rules_of
-from jobyard.model.details import Extra, Member
+from jobyard.model.details import JobDetails, Member
 from jobyard.model.job import BLOCKED, DEAD, MSGPACK, Job
 from jobyard.model.policy import CHILD_FAILS_PARENT, Policy
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, recount, snapshot
 
 
-def keyed(key: str) -> Extra:
-    extra = Extra()
-    extra.unique_key = key
-    return extra
+def keyed(key: str) -> JobDetails:
+    details = JobDetails()
+    details.unique_key = key
+    return details
 
 
 def owner(site: OpenYard, key: str, queue: str = "default") -> Job | None:
@@ -34,7 +34,7 @@ def reopened(site: OpenYard, storage: MemoryStorage) -> OpenYard:
 
 def test_a_key_belongs_to_its_job_until_that_is_final() -> None:
     site = OpenYard(MemoryStorage())
-    job = site.enter(extra=keyed("k"))
+    job = site.enter(details=keyed("k"))
     assert owner(site, "k") is job
     assert owner(site, "k", "other") is None
     fail(site.yard, site.run(job), "once", site.now_ms)
@@ -48,7 +48,7 @@ def test_a_key_belongs_to_its_job_until_that_is_final() -> None:
 def test_a_job_brought_back_takes_up_its_key() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    job = site.enter(extra=keyed("k"))
+    job = site.enter(details=keyed("k"))
     killed(site, job)
     revive(site.yard, job, site.now_ms)
     assert owner(site, "k") is job
@@ -58,14 +58,14 @@ def test_a_job_brought_back_takes_up_its_key() -> None:
 def test_a_job_brought_back_loses_a_key_that_is_anothers_by_now() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    first = site.enter(extra=keyed("k"))
+    first = site.enter(details=keyed("k"))
     killed(site, first)
-    second = site.enter(extra=keyed("k"))
+    second = site.enter(details=keyed("k"))
     killed(site, second)
     revive(site.yard, first, site.now_ms)
     revive(site.yard, second, site.now_ms)
     assert owner(site, "k") is first
-    assert second.more().unique_key == ""
+    assert second.ensure_details().unique_key == ""
     again = reopened(site, storage)
     kept = owner(again, "k")
     assert kept is not None
@@ -75,13 +75,13 @@ def test_a_job_brought_back_loses_a_key_that_is_anothers_by_now() -> None:
 def test_a_key_whose_time_is_over_is_not_given_back_by_a_restart() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    older = site.enter(extra=keyed("k"))
+    older = site.enter(details=keyed("k"))
     killed(site, older)
     passing = keyed("k")
     passing.key_until_ms = site.now_ms + 500
-    site.enter(extra=passing)
+    site.enter(details=passing)
     site.tick(500)
-    killed(site, site.enter(extra=keyed("k")))
+    killed(site, site.enter(details=keyed("k")))
     revive(site.yard, older, site.now_ms)
     assert owner(site, "k") is older
     reopened(site, storage)
@@ -92,7 +92,7 @@ def test_a_kick_brings_back_what_a_retry_would() -> None:
     site = OpenYard(storage)
     policy = Policy(0)
     policy.ttl_ms = 5000
-    job = site.enter(policy=policy, extra=keyed("k"))
+    job = site.enter(policy=policy, details=keyed("k"))
     killed(site, job)
     kick_job(site.yard, job.id, site.now_ms)
     assert owner(site, "k") is job
@@ -107,7 +107,7 @@ def test_a_key_that_is_dropped_leaves_the_alarm_of_its_job_alone() -> None:
     site = OpenYard(MemoryStorage())
     policy = Policy(0)
     policy.ttl_ms = 5000
-    job = site.enter(policy=policy, extra=keyed("k"))
+    job = site.enter(policy=policy, details=keyed("k"))
     site.yard.names.free_key(job)
     site.tick(5000)
     assert site.yard.jobs.count == 0
@@ -115,9 +115,9 @@ def test_a_key_that_is_dropped_leaves_the_alarm_of_its_job_alone() -> None:
 
 def test_a_custom_id_is_known_in_all_queues_until_its_job_is_gone() -> None:
     site = OpenYard(MemoryStorage())
-    extra = Extra()
-    extra.custom_id = "mine"
-    job = site.enter(queue="q", extra=extra)
+    details = JobDetails()
+    details.custom_id = "mine"
+    job = site.enter(queue="q", details=details)
     killed(site, job)
     assert dict(site.yard.names.custom.items()) == {"mine": job}
     erase(site.yard, job, site.now_ms)
@@ -131,12 +131,12 @@ def test_a_job_waits_for_others_only_while_it_may_run() -> None:
     policy.child_failure = CHILD_FAILS_PARENT
     children = []
     for _ in range(2):
-        of_parent = Extra()
+        of_parent = JobDetails()
         of_parent.parent_id = 3
-        children.append(site.enter(policy=policy, extra=of_parent))
-    extra = Extra()
-    extra.members = [Member(child.id, f"default:{child.id}") for child in children]
-    parent = site.enter(extra=extra)
+        children.append(site.enter(policy=policy, details=of_parent))
+    details = JobDetails()
+    details.members = [Member(child.id, f"default:{child.id}") for child in children]
+    parent = site.enter(details=details)
     assert parent.state == BLOCKED
     killed(site, children[0])
     assert parent.state == DEAD
@@ -152,9 +152,9 @@ def test_a_job_waits_for_others_only_while_it_may_run() -> None:
 
 def test_a_group_is_made_by_its_first_job_and_goes_with_its_last() -> None:
     site = OpenYard(MemoryStorage())
-    extra = Extra()
-    extra.group_id = "g"
-    job = site.enter(extra=extra)
+    details = JobDetails()
+    details.group_id = "g"
+    job = site.enter(details=details)
     rules = rules_of(site.queue())
     assert rules.groups["g"].jobs_count == 1
     erase(site.yard, job, site.now_ms)

@@ -1,10 +1,10 @@
-"""Long work in slices, and who is told of its end."""
+"""Long work in slices, and the notification at its end."""
 
 from typing import final
 
 import pytest
 
-from jobyard.engine.state.tasks import FIRST_UNITS, UNITS_PER_TURN, OpenStarter, Task, Tasks
+from jobyard.engine.state.tasks import FIRST_UNITS, UNITS_PER_TURN, OpenTaskOwner, Task, Tasks
 from jobyard.errors import Refused, YardFull
 from tests.support.yards import NOW_MS, OpenYard
 
@@ -44,8 +44,8 @@ class Failing(Task):
 
 
 @final
-class Told(OpenStarter):
-    """Whoever began tasks."""
+class DashboardEvent(OpenTaskOwner):
+    """The owner of tasks."""
 
     def __init__(self) -> None:
         self.ended: list[Task] = []
@@ -62,7 +62,7 @@ def tasks() -> Tasks:
 
 
 def test_small_work_is_done_at_once() -> None:
-    told = Told()
+    told = DashboardEvent()
     work = tasks()
     task = Counting(UNITS_PER_TURN - 1, [])
     assert work.begin(task, told, NOW_MS)
@@ -70,13 +70,13 @@ def test_small_work_is_done_at_once() -> None:
 
 
 def test_long_work_goes_on_turn_by_turn_and_its_end_is_told_once() -> None:
-    told = Told()
+    told = DashboardEvent()
     work = tasks()
     task = Counting(5 * UNITS_PER_TURN, [])
     assert not work.begin(task, told, NOW_MS)
     turns = 0
     before = task.left
-    while work.go_on(NOW_MS):
+    while work.proceed(NOW_MS):
         turns += 1
         assert before - task.left <= UNITS_PER_TURN
         before = task.left
@@ -84,7 +84,7 @@ def test_long_work_goes_on_turn_by_turn_and_its_end_is_told_once() -> None:
     assert turns >= 4
     assert told.ended == [task]
     assert told.refusals == [None]
-    assert not work.go_on(NOW_MS)
+    assert not work.proceed(NOW_MS)
     assert work.units_done == 5 * UNITS_PER_TURN
 
 
@@ -105,7 +105,7 @@ def test_what_cannot_be_cut_leaves_less_for_the_rest_of_its_turn() -> None:
     assert not work.has_units(501)
     work.leave_less(UNITS_PER_TURN)
     assert work.has_units(work.first_units)
-    work.go_on(NOW_MS)
+    work.proceed(NOW_MS)
     assert work.has_units(UNITS_PER_TURN)
 
 
@@ -115,8 +115,8 @@ def test_tasks_take_turns() -> None:
     for name in ("a", "b"):
         work.begin(Counting(20 * UNITS_PER_TURN, notes, name), None, NOW_MS)
     notes.clear()
-    work.go_on(NOW_MS)
-    work.go_on(NOW_MS)
+    work.proceed(NOW_MS)
+    work.proceed(NOW_MS)
     assert "".join(notes) in {"ababa", "babab"}
 
 
@@ -125,9 +125,9 @@ def test_work_that_never_ends_first_slices_leaves_some_for_what_goes_on() -> Non
     old = Counting(3 * UNITS_PER_TURN, [])
     work.begin(old, None, NOW_MS)
     before = old.left
-    work.go_on(NOW_MS)
+    work.proceed(NOW_MS)
     work.begin(Counting(UNITS_PER_TURN - 1, []), None, NOW_MS)
-    work.go_on(NOW_MS)
+    work.proceed(NOW_MS)
     assert old.left < before
 
 
@@ -136,18 +136,18 @@ def test_a_refusal_at_once_is_raised_and_a_later_one_is_told() -> None:
         def step(self, most: int, now_ms: int) -> int:
             raise Refused(f"no {most} at {now_ms}")
 
-    told = Told()
+    told = DashboardEvent()
     work = tasks()
     with pytest.raises(Refused):
         work.begin(Refusing(), told, NOW_MS)
     assert work.count() == 0
     work.begin(Failing(), told, NOW_MS)
-    assert not work.go_on(NOW_MS)
+    assert not work.proceed(NOW_MS)
     assert isinstance(told.refusals[0], YardFull)
 
 
 def test_whoever_left_is_not_told_but_changes_are_made() -> None:
-    told = Told()
+    told = DashboardEvent()
     work = tasks()
     change, reading = Counting(2 * UNITS_PER_TURN, []), Counting(2 * UNITS_PER_TURN, [])
     reading.is_reading = True
@@ -155,33 +155,33 @@ def test_whoever_left_is_not_told_but_changes_are_made() -> None:
         work.begin(task, told, NOW_MS)
         work.leave(task)
     left = reading.left
-    while work.go_on(NOW_MS):
+    while work.proceed(NOW_MS):
         pass
     assert (change.left, reading.left, told.ended) == (0, left, [])
 
 
 def test_who_rests_is_told_at_the_end_of_the_next_turn() -> None:
-    told = Told()
+    told = DashboardEvent()
     work = tasks()
     task, left = work.rest(told), work.rest(told)
     work.leave(left)
-    assert (work.go_on(NOW_MS), told.ended, work.count()) == (True, [], 2)
-    assert (work.go_on(NOW_MS), told.ended, work.count()) == (False, [task], 0)
+    assert (work.proceed(NOW_MS), told.ended, work.count()) == (True, [], 2)
+    assert (work.proceed(NOW_MS), told.ended, work.count()) == (False, [task], 0)
     assert work.turns_count == 2
     # Neither keeps the other in memory: no collector comes for them.
-    assert task.starter is None
+    assert task.task_owner is None
 
 
 @final
-class Measuring(OpenStarter):
-    """Looks how much more may be done at once when its task has ended."""
+class Measuring(OpenTaskOwner):
+    """Checks how many units are left at once when its task has ended."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
         self.left: list[int] = []
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: int) -> None:
-        assert (task.starter, refusal, now_ms) == (None, None, NOW_MS)
+        assert (task.task_owner, refusal, now_ms) == (None, None, NOW_MS)
         self.left.append(int(self._tasks.units_at_once()))
 
 
@@ -193,5 +193,5 @@ def test_the_end_of_a_long_task_takes_the_rest_of_its_turn(turns: int, left: int
     told = Measuring(tasks)
     assert not tasks.begin(Counting(turns * UNITS_PER_TURN + 2, []), told, NOW_MS)
     while not told.left:
-        tasks.go_on(NOW_MS)
+        tasks.proceed(NOW_MS)
     assert told.left == [left]

@@ -73,5 +73,5 @@ def test_a_timer_can_be_set_earlier_but_not_later() -> None:
 def test_holders_and_waiters_draw_from_one_row_of_numbers() -> None:
     site = OpenYard()
     first, second = site.connect(), site.connect()
-    assert second.book.key == first.book.key + 1
-    assert site.yard.new_number() == second.book.key + 1
+    assert second.lease_set.key == first.lease_set.key + 1
+    assert site.yard.new_number() == second.lease_set.key + 1

@@ -1,35 +1,40 @@
 from jobyard.engine.jobs.queues import pause
 from jobyard.engine.topics import topic_queue
-from jobyard.engine.topics.claim_window import Bid, OpenClaimant, join_cohort, leave_cohort
-from jobyard.model.queue import Lease
+from jobyard.engine.topics.claim_window import (
+    OpenClaimWaiter,
+    WaitingClaim,
+    join_window,
+    leave_window,
+)
+from jobyard.model.lease import Lease
 from tests.support.topics import Topic, config
 from tests.support.yards import recount
 
 
-class Share(OpenClaimant):
+class Share(OpenClaimWaiter):
     """Remembers what it was given, once."""
 
     def __init__(self) -> None:
         self.seqs: list[int] | None = None
         self.is_lost = False
 
-    def served(self, bid: Bid, leases: list[Lease]) -> None:
+    def served(self, waiting_claim: WaitingClaim, leases: list[Lease]) -> None:
         assert self.seqs is None
-        assert all(lease.terms is bid.terms for lease in leases)
+        assert all(lease.terms is waiting_claim.terms for lease in leases)
         self.seqs = [int(lease.job.key) for lease in leases]
 
-    def queue_lost(self, bid: Bid) -> None:
-        assert bid.who is self
+    def queue_lost(self, waiting_claim: WaitingClaim) -> None:
+        assert waiting_claim.who is self
         assert self.seqs is None
         self.is_lost = True
 
 
-def join(site: Topic, node: str, most: int, wait_ms: int = 0) -> tuple[Share, Bid]:
+def join(site: Topic, node: str, most: int, wait_ms: int = 0) -> tuple[Share, WaitingClaim]:
     share = Share()
     terms = topic_queue.terms_of(site.t, node, 0)
-    bid = Bid(terms, most, site.now_ms + wait_ms, share)
-    join_cohort(site.yard, site.t, bid, site.now_ms)
-    return share, bid
+    waiting_claim = WaitingClaim(terms, most, site.now_ms + wait_ms, share)
+    join_window(site.yard, site.t, waiting_claim, site.now_ms)
+    return share, waiting_claim
 
 
 def test_claims_within_the_window_get_equal_shares() -> None:
@@ -50,11 +55,11 @@ def test_who_wants_few_leaves_the_rest_to_others() -> None:
     site.write(*(b"1" for _ in range(5)))
     few, _ = join(site, "a", 1)
     many, _ = join(site, "b", 9)
-    none, bid = join(site, "c", 9)
-    leave_cohort(bid)
+    none, waiting_claim = join(site, "c", 9)
+    leave_window(waiting_claim)
     site.tick(50)
     assert (few.seqs, many.seqs, none.seqs) == ([1], [2, 3, 4, 5], None)
-    leave_cohort(bid)
+    leave_window(waiting_claim)
     assert site.ack(2, 3, node="b").done == 2
 
 
@@ -86,19 +91,19 @@ def test_a_cohort_goes_empty_with_its_queue() -> None:
 def test_a_share_is_no_larger_than_one_answer_should_be() -> None:
     site = Topic(given=config(claim_jitter_ms=50))
     site.write(*(b"1" * 1000 for _ in range(6)))
-    share, bid = join(site, "a", 10)
-    bid.size_max = 2500
+    share, waiting_claim = join(site, "a", 10)
+    waiting_claim.size_max = 2500
     other, _ = join(site, "b", 10)
     site.tick(50)
     assert (share.seqs, other.seqs) == ([1, 3, 5], [2, 4, 6])
-    share, bid = join(site, "a", 10)
-    bid.size_max = 2500
+    share, waiting_claim = join(site, "a", 10)
+    waiting_claim.size_max = 2500
     site.write(*(b"1" * 1000 for _ in range(6)))
     site.tick(50)
     assert share.seqs == [7, 8, 9]
 
 
-# -- those who have time ---------------------------------------------------------------------------
+# -- claims that can wait --------------------------------------------------------------------------
 
 
 def test_who_has_time_waits_for_the_next_job_and_then_for_the_window() -> None:
@@ -128,11 +133,11 @@ def test_who_has_time_waits_for_the_next_job_and_then_for_the_window() -> None:
 
 def test_whose_time_is_over_when_the_window_closes_is_told_so() -> None:
     site = Topic(given=config(claim_jitter_ms=50))
-    share, bid = join(site, "a", 1, 40)
+    share, waiting_claim = join(site, "a", 1, 40)
     site.tick(49)
-    assert (share.seqs, bid.is_dealt_soon()) == (None, True)
+    assert (share.seqs, waiting_claim.is_dealt_soon()) == (None, True)
     site.tick(1)
-    assert (share.seqs, bid.is_dealt_soon()) == ([], False)
+    assert (share.seqs, waiting_claim.is_dealt_soon()) == ([], False)
 
 
 def test_jobs_that_come_back_are_seen_and_paused_ones_are_not() -> None:
@@ -169,9 +174,9 @@ def test_the_last_who_leaves_takes_the_scout_along() -> None:
     site = Topic(given=config(claim_jitter_ms=50))
     bids = [join(site, node, 1, 60_000)[1] for node in "ab"]
     site.tick(100)
-    leave_cohort(bids[0])
+    leave_window(bids[0])
     assert site.t.waiting_count == 1
-    leave_cohort(bids[1])
+    leave_window(bids[1])
     assert site.t.waiting_count == 0
     site.write(b"1")
     share, _ = join(site, "a", 1, 60_000)

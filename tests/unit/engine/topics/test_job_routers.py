@@ -1,11 +1,11 @@
-"""Routers that lead away from a queue: jobs are copied as they are put, and stay what they are."""
+"""Routers whose source is a queue: jobs are copied when they are put, and are not changed."""
 
 import pytest
 
 from jobyard.engine.logs.erase import erase_seqs
 from jobyard.engine.logs.logs import open_log
 from jobyard.engine.topics import topic_queue
-from jobyard.engine.topics.routers import RETRY_MS, drop_router, set_router
+from jobyard.engine.topics.routers import ROUTER_RETRY_MS, drop_router, set_router
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.router import HOPS_MAX, Router
 from tests.support.logs import config_of, contents
@@ -15,7 +15,7 @@ from tests.support.yards import recount
 
 
 def lead(site: Topic, source: str = "t", dest: str = "log", **fields: object) -> Router:
-    """Make a router between two topics, and a log where there is no destination."""
+    """Create a router between two topics, and a log as destination if there is none."""
     if dest not in site.yard.queues and dest not in site.yard.logs:
         open_log(site.yard, dest, TopicConfig(), site.now_ms)
     router = Router(f"{source}>{dest}", source, dest)
@@ -35,7 +35,7 @@ def test_jobs_are_copied_when_they_are_put_with_all_that_was_said_of_them() -> N
     site = Topic()
     site.write(b'"before"')
     router = lead(site)
-    one = topic_queue.Record(b'{"x":1}', b'{"k":1}', "tag", "node")
+    one = topic_queue.NewRecord(b'{"x":1}', b'{"k":1}', "tag", "node")
     late = record(b"2", delay_ms=5000)
     site.produce(one, late)
     assert contents(site, site.yard.logs["log"]) == [
@@ -104,7 +104,7 @@ def test_a_full_destination_is_tried_again_with_the_jobs_that_are_left() -> None
     assert site.claimed() == [2]
     site.ack(2)
     erase_seqs(site.yard, site.yard.logs["log"], [1])
-    site.tick(RETRY_MS)
+    site.tick(ROUTER_RETRY_MS)
     assert (copies(site), router.is_behind) == ([3], False)
     recount(site.yard)
 
@@ -120,7 +120,7 @@ def test_a_router_that_is_gone_copies_no_more() -> None:
 
 @pytest.mark.parametrize("segment_size", [1 << 14, 1 << 16])
 def test_a_crash_takes_job_and_copy_or_none(segment_size: int) -> None:
-    """Wherever the disk stops, there are as many copies as jobs, and a start goes on from there."""
+    """Wherever the disk stops, there are as many copies as jobs, and a start continues there."""
     for stop in range(0, 400, 7):
         storage = MemoryStorage()
         site = Topic(storage, segment_size=segment_size)

@@ -27,7 +27,7 @@ def slow_site(routers: int, storage: MemoryStorage | None = None) -> OpenYard:
 def slow_down(site: OpenYard) -> None:
     site.yard.tasks.units_per_turn = UNITS
     site.yard.tasks.first_units = 8
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
 
 
 def copied(site: OpenYard) -> int:
@@ -39,7 +39,7 @@ def test_a_turn_makes_no_more_copies_than_it_has_room_for() -> None:
     put(site, "a", *range(20))
     assert copied(site) == 0
     before = 0
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         now = copied(site)
         assert now - before <= UNITS // COPY_UNITS + 4
         before = now
@@ -55,7 +55,7 @@ def test_what_is_written_meanwhile_follows_in_order() -> None:
     site = slow_site(5)
     for at in range(0, 60, 6):
         put(site, "a", *range(at, at + 6))
-        site.yard.tasks.go_on(site.now_ms)
+        site.yard.tasks.proceed(site.now_ms)
     catch_up(site)
     for at in range(5):
         assert data(site, f"b{at}") == list(range(60))
@@ -69,7 +69,7 @@ def test_a_restart_in_the_middle_goes_on_where_each_was(turns: int) -> None:
     site.journal.commit()
     for _ in range(turns):
         site.journal.commit()
-        site.yard.tasks.go_on(site.now_ms)
+        site.yard.tasks.proceed(site.now_ms)
     again = OpenYard(storage.killed(), site.now_ms)
     slow_down(again)
     again.tick(1000)
@@ -82,7 +82,7 @@ def test_a_restart_in_the_middle_goes_on_where_each_was(turns: int) -> None:
 def test_what_was_read_for_one_router_and_is_deleted_is_not_passed_on_to_the_next() -> None:
     site = slow_site(12)
     put(site, "a", *range(40))
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     assert 0 < copied(site) < 12 * 10
     delete_below(site, site.yard.logs["a"], 6)
     before = {name for name in site.yard.logs if name != "a" and data(site, name)}
@@ -177,7 +177,7 @@ def test_jobs_that_are_done_before_they_are_copied_are_copied() -> None:
 def test_a_router_set_anew_while_it_is_late_goes_on() -> None:
     site = slow_site(3)
     put(site, "a", *range(40))
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     router = Router("a>b1", "a", "b1")
     router.preserve_tag = False
     set_router(site.yard, router, site.now_ms)

@@ -1,4 +1,4 @@
-"""Routers: what is copied, when, how far, and what a crash leaves of it."""
+"""Routers: what is copied, when, how far, and the state after a crash."""
 
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from jobyard.engine.jobs.tick import tick
 from jobyard.engine.logs.logs import drop_log, open_log, set_config
 from jobyard.engine.topics import topic_queue, topic_setup
 from jobyard.engine.topics.routers import (
-    RETRY_MS,
+    ROUTER_RETRY_MS,
     RouterCycle,
     RouterElsewhere,
     RouterFanIn,
@@ -17,7 +17,7 @@ from jobyard.engine.topics.routers import (
     set_router,
 )
 from jobyard.errors import YardFull
-from jobyard.model.entry import ROUTER
+from jobyard.model.entry import EntryKind
 from jobyard.model.topic.config import QUEUE, TopicConfig
 from jobyard.model.topic.log import LogTopic
 from jobyard.model.topic.router import EXACTLY_ONCE, HOPS_MAX, Router, decode_router, is_router_name
@@ -56,9 +56,9 @@ def pass_ms(site: OpenYard, ms: int) -> None:
 
 
 def catch_up(site: OpenYard) -> int:
-    """Let long work come to its end; return in how many turns."""
+    """Run long work to its end; return the number of turns."""
     turns = 1
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         turns += 1
     return turns
 
@@ -142,13 +142,13 @@ def test_copies_for_a_queue_become_jobs() -> None:
     queue = site.yard.queues["q"]
     assert topic_queue.counts(queue).ready == 2
     jobs = topic_queue.peek(site.yard, queue, 0, 10)
-    remark = topic_queue.remark_of(jobs[0])
-    assert remark is not None
-    assert remark.tag == "t"
+    record_meta = topic_queue.record_meta_of(jobs[0])
+    assert record_meta is not None
+    assert record_meta.tag == "t"
 
 
 def letters_site(storage: MemoryStorage | None = None) -> OpenYard:
-    """A queue whose dead letters are passed on to itself."""
+    """A queue whose dead letters are forwarded to itself."""
     site = OpenYard(storage)
     config = TopicConfig()
     config.type = QUEUE
@@ -158,7 +158,7 @@ def letters_site(storage: MemoryStorage | None = None) -> OpenYard:
     new_log(site, "dead")
     lead(site, "dead", "q")
     topic_queue.produce(
-        site.yard, site.yard.queues["q"], [topic_queue.Record(b"1")], "", site.now_ms
+        site.yard, site.yard.queues["q"], [topic_queue.NewRecord(b"1")], "", site.now_ms
     )
     return site
 
@@ -167,8 +167,8 @@ def claim_and_give_back(site: OpenYard) -> list[int]:
     """Take what there is for a moment; return its seqs."""
     yard = site.yard
     queue = yard.queues["q"]
-    book = topic_queue.node_book(yard, "n")
-    leases = topic_queue.claim(yard, queue, "n", 5, 1000, book, site.now_ms)
+    lease_set = topic_queue.node_leases(yard, "n")
+    leases = topic_queue.claim(yard, queue, "n", 5, 1000, lease_set, site.now_ms)
     seqs = [int(lease.job.key) for lease in leases]
     topic_queue.nack(yard, queue, "n", seqs, None, 0, site.now_ms)
     return seqs
@@ -184,7 +184,7 @@ def test_a_dead_letter_is_passed_on_when_the_verb_that_wrote_it_is_through() -> 
     site.journal.commit()
     # A crash in between changes nothing.
     site = again(site)
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert not site.yard.routers.by_name["dead>q"].is_behind
     assert claim_and_give_back(site) == [2]
     assert claim_and_give_back(site) == []
@@ -234,7 +234,7 @@ def test_records_go_round_a_circle_only_so_often() -> None:
     assert site.yard.routers.hops == 0
     put(site, "b", 2)
     assert data(site, "a").count(2) + data(site, "b").count(2) == 1 + HOPS_MAX
-    # What lies behind a circle does not confuse the search for others.
+    # What comes after a cycle does not confuse the search for others.
     lead(site, "b", "c")
     lead(site, "c", "d")
 
@@ -302,7 +302,7 @@ def test_a_topic_that_goes_takes_its_routers_along() -> None:
     assert site.yard.routers.by_dest == {}
 
 
-# -- a destination that takes no more --------------------------------------------------------------
+# -- a destination that is full --------------------------------------------------------------------
 
 
 def full(site: OpenYard, **caps: int) -> tuple[Router, LogTopic]:
@@ -321,15 +321,15 @@ def test_a_write_succeeds_though_its_copies_do_not_fit() -> None:
     put(site, "a", 6)
     assert data(site, "b") == [1, 2, 3]
     delete_below(site, dest, 3)
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert data(site, "b") == [3, 4, 5]
     delete_below(site, dest, 100)
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert data(site, "b") == [6]
     assert (router.is_behind, router.cursor) == (False, 6)
     put(site, "a", 7)
     assert data(site, "b") == [6, 7]
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert len(site.yard.timers.items) == 0
 
 
@@ -356,7 +356,7 @@ def test_what_the_source_lets_go_of_is_not_waited_for() -> None:
     put(site, "a", 1, 2, 3, 4)
     delete_below(site, site.yard.logs["a"], 4)
     delete_below(site, dest, 100)
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert data(site, "b") == [4]
     assert not router.is_behind
 
@@ -372,7 +372,7 @@ def test_a_destination_that_is_missing_is_made_if_it_may_be() -> None:
     put(site, "a", 2)
     assert router.is_behind
     new_log(site, "b")
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert data(site, "b") == [2]
 
 
@@ -417,7 +417,7 @@ def test_routers_lead_from_memory_to_disk_and_back() -> None:
     site.commit()
     site = again(site)
     assert (data(site, "a"), data(site, "b"), data(site, "c")) == ([], [1, 2, 3], [])
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert data(site, "c") == [3], "what was copied is copied once, wherever it was"
     put(site, "a", 4)
     assert (data(site, "a"), data(site, "b"), data(site, "c")) == ([4], [1, 2, 3, 4], [3, 4])
@@ -434,12 +434,12 @@ def test_a_router_that_is_behind_catches_up_after_a_restart() -> None:
     assert (router.is_behind, router.cursor) == (True, 2)
     dest = site.yard.logs["b"]
     set_config(site.yard, dest, config_of(), site.now_ms)
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     assert data(site, "b") == [1, 2, 3, 4]
     site.journal.commit()
     site = again(site)
     assert not site.yard.routers.by_name["a>b"].is_behind
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     put(site, "a", 5)
     assert data(site, "b") == [1, 2, 3, 4, 5]
 
@@ -452,7 +452,7 @@ def test_nothing_is_copied_twice_or_lost_wherever_a_crash_comes() -> None:
         if i % 4 == 0:
             delete_below(site, site.yard.logs["b"], site.yard.logs["b"].next_seq - 3)
         put(site, "a", i, "x" * 100)
-        pass_ms(site, RETRY_MS // 2)
+        pass_ms(site, ROUTER_RETRY_MS // 2)
         if i % 3 == 0:
             site.journal.commit()
         if i % 5 == 0:
@@ -462,7 +462,7 @@ def test_nothing_is_copied_twice_or_lost_wherever_a_crash_comes() -> None:
         assert numbers == sorted(set(numbers))
     delete_below(site, site.yard.logs["b"], 1 << 40)
     set_config(site.yard, site.yard.logs["b"], config_of(), site.now_ms)
-    pass_ms(site, RETRY_MS)
+    pass_ms(site, ROUTER_RETRY_MS)
     router = site.yard.routers.by_name["a>b"]
     assert not router.is_behind
     assert data(site, "b") == data(site, "a")[-len(data(site, "b")) :]
@@ -492,7 +492,7 @@ def test_a_full_disk_makes_no_router() -> None:
     with pytest.raises(YardFull):
         lead(site)
     assert site.yard.routers.by_name == {}
-    assert not site.journal.entries.has((ROUTER, b"a>b"))
+    assert not site.journal.entries.has((EntryKind.ROUTER, b"a>b"))
 
 
 def test_a_router_reads_back_as_it_was_written_down() -> None:

@@ -4,8 +4,8 @@ from jobyard.engine.jobs.take import take
 from jobyard.engine.topics import topic_queue
 from jobyard.model.family import BUNQUEUE, TOPICS
 from jobyard.model.job import DEAD, DELAYED, DONE, GONE, JSON, LEASED, READY
+from jobyard.model.lease import Proof, Terms
 from jobyard.model.policy import Policy
-from jobyard.model.queue import DOOR, Terms
 from jobyard.protocols.bunqueue.ids import id_text
 from tests.support.bare_bunqueue import BareBunqueue
 from tests.support.memory_storage import MemoryStorage
@@ -20,20 +20,26 @@ def test_a_write_gives_contiguous_seqs_and_jobs_of_its_own_family() -> None:
     two = site.write(b"3")
     assert (two.first_seq, two.last_seq) == (3, 3)
     job = site.peek()[0]
-    assert (job.family, job.codec, job.body, job.extra) == (TOPICS, JSON, b'{"a":1}', None)
+    assert (job.family, job.codec, job.body, job.details) == (TOPICS, JSON, b'{"a":1}', None)
     assert site.counts() == (3, 0, 0, 3)
     assert topic_queue.counts(site.t).bytes == 9
 
 
 def test_what_a_writer_says_of_a_job_stays_with_it_over_a_restart() -> None:
     site = Topic(MemoryStorage())
-    site.produce(topic_queue.Record(b"1", b'{"m":true}', "täg", "node-1"), topic_queue.Record(b"2"))
+    site.produce(
+        topic_queue.NewRecord(b"1", b'{"m":true}', "täg", "node-1"), topic_queue.NewRecord(b"2")
+    )
     for yard in (site, site.again()):
         one, two = yard.peek()
-        remark = topic_queue.remark_of(one)
-        assert remark is not None
-        assert (remark.tag, remark.node, remark.meta) == ("täg", "node-1", b'{"m":true}')
-        assert topic_queue.remark_of(two) is None
+        record_meta = topic_queue.record_meta_of(one)
+        assert record_meta is not None
+        assert (record_meta.tag, record_meta.node, record_meta.meta) == (
+            "täg",
+            "node-1",
+            b'{"m":true}',
+        )
+        assert topic_queue.record_meta_of(two) is None
 
 
 def test_a_higher_priority_is_claimed_first_and_a_delay_is_waited_for() -> None:
@@ -277,7 +283,7 @@ def test_a_failed_run_at_another_door_is_tried_again_later_for_ever() -> None:
     site = Topic(MemoryStorage())
     site.write(b"1")
     for attempt in range(1, 12):
-        lease = take(site.yard, [site.t], site.book, TOKEN_TERMS, site.now_ms)
+        lease = take(site.yard, [site.t], site.lease_set, TOKEN_TERMS, site.now_ms)
         assert lease is not None
         fail(site.yard, lease.job, "no", site.now_ms)
         job = lease.job
@@ -293,7 +299,7 @@ def test_a_topic_job_that_is_finished_or_discarded_at_another_door() -> None:
     site = Topic()
     site.write(b"1", b"2")
     for is_final in (False, True):
-        lease = take(site.yard, [site.t], site.book, TOKEN_TERMS, site.now_ms)
+        lease = take(site.yard, [site.t], site.lease_set, TOKEN_TERMS, site.now_ms)
         assert lease is not None
         if is_final:
             fail(site.yard, lease.job, "no", site.now_ms, is_final=True)
@@ -312,7 +318,7 @@ def test_jobs_of_the_other_doors_are_claimed_and_end_by_their_own_family() -> No
     one, two, three = (lease.job for lease in site.claim(most=3))
     ended = site.nack(1, 2)
     assert ended.done == 2
-    assert (one.state, one.tally().releases, one.rank) == (READY, 1, 5)
+    assert (one.state, one.counters().releases, one.rank) == (READY, 1, 5)
     assert (two.state, two.attempts) == (READY, 1)
     site.ack(3)
     assert three.state == DONE
@@ -337,7 +343,7 @@ def test_a_claimed_job_of_bunqueue_that_stalls_is_charged_an_attempt() -> None:
 def test_the_bytes_of_a_queue_follow_jobs_that_are_done_and_come_back() -> None:
     site = Topic()
     site.enter(b"12345", "t")
-    lease = take(site.yard, [site.t], site.book, TOKEN_TERMS, site.now_ms)
+    lease = take(site.yard, [site.t], site.lease_set, TOKEN_TERMS, site.now_ms)
     assert lease is not None
     finish(site.yard, lease.job, site.now_ms)
     assert lease.job.state == DONE
@@ -349,11 +355,11 @@ def test_the_bytes_of_a_queue_follow_jobs_that_are_done_and_come_back() -> None:
 def test_a_lease_of_another_door_is_none_of_a_node() -> None:
     site = Topic()
     site.write(b"1")
-    terms = Terms(BUNQUEUE, DOOR, 1000, "w")
-    lease = take(site.yard, [site.t], site.book, terms, site.now_ms)
+    terms = Terms(BUNQUEUE, Proof.DOOR, 1000, "w")
+    lease = take(site.yard, [site.t], site.lease_set, terms, site.now_ms)
     assert lease is not None
     assert site.ack(1).skipped == [1]
-    assert hand_back(site.yard, held(site.yard, lease.job.id, site.book), 3, 0, site.now_ms)
+    assert hand_back(site.yard, held(site.yard, lease.job.id, site.lease_set), 3, 0, site.now_ms)
 
 
 def test_a_cap_counts_for_pushes_and_batches_of_bunqueue() -> None:
@@ -377,7 +383,7 @@ def test_a_cap_counts_for_pushes_and_batches_of_bunqueue() -> None:
 def test_a_bunqueue_client_works_on_jobs_of_a_topic() -> None:
     site = BareBunqueue()
     queue = topic_queue.open_topic_queue(site.yard, "t", config(), site.now_ms)
-    one = topic_queue.Record(b'{"a":1}', b'{"m":2}', "tag", "node")
+    one = topic_queue.NewRecord(b'{"a":1}', b'{"m":2}', "tag", "node")
     topic_queue.produce(site.yard, queue, [one, one, one, one], "", site.now_ms)
     client = site.connect()
     job = client.pull("t")
@@ -388,8 +394,8 @@ def test_a_bunqueue_client_works_on_jobs_of_a_topic() -> None:
     job_id, token = client.lock("t")
     client.ok("FAIL", id=job_id, token=token, error="no")
     assert client.state(job_id) == "delayed"
-    book = topic_queue.node_book(site.yard, "w")
-    lease = topic_queue.claim(site.yard, queue, "w", 1, 0, book, site.now_ms)[0]
+    lease_set = topic_queue.node_leases(site.yard, "w")
+    lease = topic_queue.claim(site.yard, queue, "w", 1, 0, lease_set, site.now_ms)[0]
     claimed_id = id_text(lease.job)
     client.refused("ACK", id=claimed_id)
     assert client.state(claimed_id) == "active"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jobyard.engine.topics import topic_queue
-from jobyard.model.entry import WRITE
+from jobyard.model.entry import EntryKind
 from jobyard.model.job import DELAYED, LEASED
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import TopicFull
@@ -32,7 +32,7 @@ CONFIGS = st.sampled_from(
 
 
 class PlainJob:
-    """What a client knows of a job."""
+    """A job as a client sees it."""
 
     def __init__(self, seq: int, data: bytes, tag: str, rank: int, created_ms: int) -> None:
         self.seq = seq
@@ -62,27 +62,27 @@ class PlainQueue:
         self.letters: list[tuple[int, int]] = []
 
     def live(self, now_ms: int) -> list[PlainJob]:
-        """Return the jobs that are not too old; whether those are gone yet is not said."""
+        """Return the jobs that have not expired; whether the others are gone is open."""
         ttl_ms = self.config.ttl_ms
         return [
             job for job in self.jobs if ttl_ms == 0 or job.node or now_ms < job.created_ms + ttl_ms
         ]
 
     def tick(self, now_ms: int) -> None:
-        """End leases whose time is over."""
+        """End expired leases."""
         for job in self.jobs:
             if job.node and job.deadline_ms <= now_ms:
                 job.node = ""
 
     def is_full(self, sizes: list[int]) -> bool:
-        """Tell whether so many more are too many."""
+        """Return whether this many more are too many."""
         cap = self.config.cap_records
         most = self.config.cap_bytes
         size = sum(len(job.data) for job in self.jobs) + sum(sizes)
         return 0 < cap < len(self.jobs) + len(sizes) or 0 < most < size
 
     def make_way(self, sizes: list[int]) -> bool:
-        """Let the oldest go; False if the write must be refused."""
+        """Evict the oldest jobs; False if the write must be refused."""
         if not self.is_full(sizes):
             return True
         if self.config.discard == "reject":
@@ -93,7 +93,7 @@ class PlainQueue:
         return True
 
     def claim(self, node: str, most: int, lease_ms: int, now_ms: int) -> list[int]:
-        """Lease the first jobs in line; those delivered too often become letters."""
+        """Lease the first jobs; those delivered too often become dead letters."""
         ready = [one for one in self.live(now_ms) if not one.node and one.due_ms <= now_ms]
         claimed: list[int] = []
         for job in sorted(ready, key=lambda one: (one.rank, one.seq)):
@@ -117,7 +117,7 @@ class PlainQueue:
 def facts(site: Topic) -> Snapshot:
     """Return all that must survive; a log may leave out seqs that it had reserved."""
     found = snapshot(site.yard)
-    write = f"entry {WRITE} "
+    write = f"entry {EntryKind.WRITE} "
     return {key: value for key, value in found.items() if not str(key).startswith(("log ", write))}
 
 
@@ -273,8 +273,8 @@ class ClaimsMachine(RuleBasedStateMachine):
         for job in self.site.peek():
             if 0 < ttl_ms <= now_ms - int(job.created_ms) and job.state != LEASED:
                 continue
-            remark = topic_queue.remark_of(job)
-            tag = remark.tag if remark is not None else ""
+            record_meta = topic_queue.record_meta_of(job)
+            tag = record_meta.tag if record_meta is not None else ""
             state = {DELAYED: "delayed", LEASED: "leased"}.get(int(job.state), "ready")
             node = job.lease.terms.label if job.lease is not None else ""
             found.append((int(job.key), job.body, tag, int(job.deliveries), state, node))

@@ -82,9 +82,9 @@ def test_a_full_queue_that_discards_lets_the_oldest_go_that_nobody_runs() -> Non
     assert site.write(b"1", b"2", b"3", b"4").last_seq == 9
     site = site.again()
     assert site.seqs() == [1, 8, 9]
-    stock = site.t.stock
-    assert stock is not None
-    assert (stock.cap_floor, stock.ttl_floor) == (8, 1)
+    topic_state = site.t.topic_state
+    assert topic_state is not None
+    assert (topic_state.cap_floor, topic_state.ttl_floor) == (8, 1)
 
 
 def test_bytes_are_capped_too() -> None:
@@ -123,9 +123,9 @@ def test_jobs_that_outlive_their_time_go_unless_they_run() -> None:
     site.nack(1)
     assert site.claim() == []
     assert site.seqs() == []
-    stock = site.again().t.stock
-    assert stock is not None
-    assert (stock.cap_floor, stock.ttl_floor) == (1, 4)
+    topic_state = site.again().t.topic_state
+    assert topic_state is not None
+    assert (topic_state.cap_floor, topic_state.ttl_floor) == (1, 4)
     recount(site.yard)
 
 
@@ -175,7 +175,7 @@ def test_no_seq_is_given_twice_when_all_that_had_one_is_compacted_away() -> None
         site.ack(seq)
         site.commit()
     site.compact()
-    # Nothing of the queue's newest jobs is left to tell how far it had come.
+    # None of the queue's newest jobs is left to show its last seq.
     other = site.queue("other")
     for _ in range(200):
         job = site.put(b"y" * 100, "other")
@@ -207,17 +207,17 @@ def test_a_queue_that_is_dropped_is_gone_with_all_it_had() -> None:
 def test_very_many_keys_are_forgotten_over_several_writes_and_turns() -> None:
     site = Topic(MemoryStorage(), given=config(idempotency_window_ms=1000))
     site.yard.tasks.units_per_turn = 100
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     for at in range(300):
         site.write(b"x", key=f"k{at}")
     site.tick(1000)
     assert not site.write(b"x", key="k299").is_deduped
     assert site.write(b"x", key="k299").is_deduped
-    stock = site.t.stock
-    assert stock is not None
-    assert 100 < stock.writes.count() < 300
+    topic_state = site.t.topic_state
+    assert topic_state is not None
+    assert 100 < topic_state.writes.count() < 300
     topic_queue.drop_topic_queue(site.yard, site.t, site.now_ms)
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         pass
     assert not [entry for entry in site.journal.entries.values() if not entry.is_gone]
     recount(site.yard)
@@ -255,8 +255,8 @@ def test_a_queue_born_at_another_door_is_a_queue_with_a_default_configuration() 
     site.put(b"1", "born", rank=70_000)
     queue = site.queue("born")
     assert queue.config is None
-    book = topic_queue.node_book(site.yard, "w")
-    leases = topic_queue.claim(site.yard, queue, "w", 5, 0, book, site.now_ms)
+    lease_set = topic_queue.node_leases(site.yard, "w")
+    leases = topic_queue.claim(site.yard, queue, "w", 5, 0, lease_set, site.now_ms)
     assert [int(one.ttl_ms) for one in leases] == [30_000]
     assert topic_queue.ack(site.yard, queue, "w", [1], None, site.now_ms).done == 1
     assert "born" not in site.yard.queues

@@ -1,7 +1,7 @@
 import pytest
 
 from jobyard.errors import JournalDamaged
-from jobyard.journal.format.newest_segment import NAME, SIZE, check_newest, note_newest
+from jobyard.journal.format.newest_segment import NEWEST_FILE, SIZE, check_newest, note_newest
 from jobyard.journal.format.segment import segment_name
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard
@@ -41,9 +41,9 @@ def test_a_directory_without_a_note_misses_nothing() -> None:
 def test_a_damaged_note_says_nothing(offset: int) -> None:
     storage = noted(7)
     storage.unlink(segment_name(7))
-    storage.flip(NAME, offset, 3)
+    storage.flip(NEWEST_FILE, offset, 3)
     check_newest(storage)
-    storage.truncate(NAME, offset)
+    storage.truncate(NEWEST_FILE, offset)
     check_newest(storage)
 
 
@@ -53,9 +53,9 @@ def test_a_note_whose_second_half_is_damaged_tells_of_the_segment_alone(offset: 
     note_newest(storage, 7, 1234)
     assert check_newest(storage) == 1234
     assert check_newest(storage.cut_off()) == 1234
-    storage.flip(NAME, offset, 3)
+    storage.flip(NEWEST_FILE, offset, 3)
     assert check_newest(storage) == 0
-    storage.truncate(NAME, offset)
+    storage.truncate(NEWEST_FILE, offset)
     assert check_newest(storage) == 0
     storage.unlink(segment_name(7))
     with pytest.raises(JournalDamaged, match=segment_name(7)):
@@ -64,7 +64,7 @@ def test_a_note_whose_second_half_is_damaged_tells_of_the_segment_alone(offset: 
 
 def test_a_note_of_an_older_version_grows() -> None:
     storage = noted(7)
-    storage.truncate(NAME, 16)
+    storage.truncate(NEWEST_FILE, 16)
     note_newest(storage, 7, 5)
     assert check_newest(storage.cut_off()) == 5
 

@@ -9,8 +9,9 @@ from jobyard.engine.jobs.take import take_job
 from jobyard.engine.recovery.compaction import Compactor
 from jobyard.journal.format import record
 from jobyard.journal.format.segment import BATCH_HEADER_SIZE, BatchHead
-from jobyard.model.details import PROGRESS, Extra, Fields
-from jobyard.model.entry import POLICY
+from jobyard.model.details import JobDetails
+from jobyard.model.details_codec import FieldWriter, Tag
+from jobyard.model.entry import EntryKind
 from jobyard.model.family import BEANSTALK, BUNQUEUE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, MSGPACK, RAW, READY
 from jobyard.model.limits import INLINE_BODY_MAX, U32_MAX
@@ -73,7 +74,7 @@ def test_a_release_comes_back_with_its_rank_and_its_delay(
     storage = MemoryStorage()
     site = OpenYard(storage)
     job = site.put(b"z" * size, rank=7)
-    site.take(site.connect().book)
+    site.take(site.connect().lease_set)
     release(site.yard, job, rank, delay_ms, site.now_ms)
     again = reopened(site, storage)
     assert snapshot(again.yard) == snapshot(site.yard)
@@ -83,16 +84,16 @@ def test_a_release_comes_back_with_its_rank_and_its_delay(
 def test_bury_kick_lease_and_expiry_come_back() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     for rank in range(6):
         site.put(b"%d" % rank, rank=rank, ttr_ms=1000)
     for _ in range(5):
-        site.take(book)
+        site.take(lease_set)
     jobs = site.yard.jobs.all()
     for job in (jobs[2], jobs[0], jobs[1]):
         bury(site.yard, job, 9, site.now_ms)
     kick_job(site.yard, jobs[0].id, site.now_ms)
-    take_job(site.yard, jobs[1].id, book, TERMS, site.now_ms)
+    take_job(site.yard, jobs[1].id, lease_set, TERMS, site.now_ms)
     site.tick(1000)
     assert site.yard.counters.timed_out_total() == 3
     again = reopened(site, storage)
@@ -104,7 +105,7 @@ def test_finished_and_removed_jobs_stay_away() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
     kept = [site.put(), site.put(), site.put(delay_ms=5000)]
-    finish(site.yard, site.take(site.connect().book).job, site.now_ms)
+    finish(site.yard, site.take(site.connect().lease_set).job, site.now_ms)
     remove(site.yard, kept[2], site.now_ms)
     again = reopened(site, storage)
     assert [job.id for job in again.yard.jobs.all()] == [kept[1].id]
@@ -140,22 +141,22 @@ def test_a_long_body_lies_in_part_2_and_the_record_says_where() -> None:
 def test_the_end_of_a_run_is_wide_enough_to_tell_the_whole_attempt() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = site.put(rank=3)
     site.commit()
     site.tick(100)
-    site.take(book)
+    site.take(lease_set)
     site.tick(200)
     release(site.yard, job, 5, 7000, site.now_ms)
     lease, found = records(storage, site)
     assert struct.unpack("<BBBBiqqqqq", lease) == (
         *(record.KIND_LEASE, BEANSTALK, 0, 0, record.LEASE_SIZE),
-        *(job.id, 1, NOW_MS + 100, 60_000, book.key | job.queue.number << 32),
+        *(job.id, 1, NOW_MS + 100, 60_000, lease_set.key | job.queue.number << 32),
     )
     assert struct.unpack_from("<BBBBiqiiqqqiiqqqqq", found) == (
-        *(record.KIND_END, record.RELEASED, 1, 0, len(found), job.id, job.queue.number),
+        *(record.KIND_END, record.Cause.RELEASED, 1, 0, len(found), job.id, job.queue.number),
         *(job.place >> 32, 5, NOW_MS + 7300, job.stamp, 0, 1),
-        *(NOW_MS, NOW_MS, NOW_MS + 100, NOW_MS + 300, book.key),
+        *(NOW_MS, NOW_MS, NOW_MS + 100, NOW_MS + 300, lease_set.key),
     )
 
 
@@ -168,11 +169,11 @@ def test_moves_and_removals_are_laid_out_as_drawn() -> None:
     remove(site.yard, job, site.now_ms)
     moved, gone = records(storage, site)
     assert struct.unpack("<BBBBiqqqqqii", moved) == (
-        *(record.KIND_MOVE, record.KICKED, READY, 0, record.MOVE_SIZE),
+        *(record.KIND_MOVE, record.Cause.KICKED, READY, 0, record.MOVE_SIZE),
         *(job.id, 3, NOW_MS, job.stamp, NOW_MS, 0, job.queue.number),
     )
     assert struct.unpack("<BBBBiqiiq", gone) == (
-        *(record.KIND_GONE, record.REMOVED, 0, 0, record.GONE_SIZE),
+        *(record.KIND_GONE, record.Cause.REMOVED, 0, 0, record.GONE_SIZE),
         *(job.id, job.queue.number, job.place >> 32, NOW_MS),
     )
 
@@ -182,12 +183,12 @@ def test_what_is_rare_about_a_job_follows_its_body_and_its_policy_goes_ahead() -
     site = OpenYard(storage)
     policy = Policy(0)
     policy.name = "mail"
-    extra = Extra()
-    extra.custom_id = "mine"
-    job = site.enter(b"hello", rank=-2, policy=policy, extra=extra)
+    details = JobDetails()
+    details.custom_id = "mine"
+    job = site.enter(b"hello", rank=-2, policy=policy, details=details)
     entry, _, found = records(storage, site)
     assert struct.unpack_from("<BBBBiiiqq", entry) == (
-        *(record.KIND_ENTRY, POLICY, 0, 0, len(entry), 8, len(policy.text), 0, 1),
+        *(record.KIND_ENTRY, EntryKind.POLICY, 0, 0, len(entry), 8, len(policy.text), 0, 1),
     )
     assert entry[record.ENTRY_SIZE + 8 :] == policy.text
     assert (found[1], found[2]) == (BUNQUEUE, MSGPACK)
@@ -207,8 +208,8 @@ def test_news_of_a_job_in_another_segment_bring_its_state_along() -> None:
     while site.journal.hot.number == number:
         site.enter(b"x" * 900)
         site.commit()
-    fields = Fields()
-    fields.text(PROGRESS, "50\0half")
+    fields = FieldWriter()
+    fields.text(Tag.PROGRESS, "50\0half")
     site.yard.note(promoted, fields.done())
     state, note = records(storage, site)
     assert struct.unpack_from("<BBBBiq", state) == (
@@ -238,8 +239,8 @@ def test_the_place_in_line_outlives_the_segment_that_told_it() -> None:
     while site.journal.hot.number == bases[-1]:
         site.enter(b"x" * 900)
         site.commit()
-    fields = Fields()
-    fields.text(PROGRESS, "50\0")
+    fields = FieldWriter()
+    fields.text(Tag.PROGRESS, "50\0")
     site.yard.note(job, fields.done())
     site.commit()
     for victim in bases[1:]:

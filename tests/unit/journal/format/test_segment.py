@@ -125,5 +125,5 @@ def test_names_that_no_journal_gives_are_told_from_others(name: str, *, is_odd: 
 def test_a_file_with_such_a_name_refuses_the_start() -> None:
     storage = MemoryStorage()
     storage.create("99999999999999999999.journal", 10)
-    with pytest.raises(StartRefused, match=r"9{20}\.journal is no file of the journal"):
+    with pytest.raises(StartRefused, match=r"9{20}\.journal is not a journal file"):
         Recovery(storage).survey()

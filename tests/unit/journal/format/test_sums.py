@@ -66,7 +66,7 @@ def test_pieces_are_summed_as_if_they_were_joined(start: int) -> None:
         data = b"".join(pieces)
         summing = Summing(pieces, start)
         while not summing.is_done():
-            assert 0 < summing.go_on(most) < most + BLOCK
+            assert 0 < summing.proceed(most) < most + BLOCK
         assert summing.sums() == sums
 
 

@@ -2,8 +2,8 @@ from jobyard.engine.jobs.finish import bury, finish, release
 from jobyard.engine.jobs.move import kick_job, remove
 from jobyard.engine.state.history import read_history
 from jobyard.journal.format.record import KIND_PUT, PUT_SIZE
-from jobyard.journal.history.reader import EVENTS, HistoryPage, read_past
-from jobyard.model.details import Extra, Member
+from jobyard.journal.history.reader import CAUSE_WORDS, HistoryPage, read_past
+from jobyard.model.details import JobDetails, Member
 from jobyard.model.topic.history_row import HistoryRow
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import ALL_HISTORY, NOW_MS, OpenYard
@@ -22,16 +22,16 @@ def told(rows: list[HistoryRow]) -> list[tuple[str, str, int, str]]:
 def test_the_life_of_a_job_can_be_read_as_rows() -> None:
     site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
     site.journal.wall_offset_ms = 7
-    book = site.connect().book
+    lease_set = site.connect().lease_set
     job = site.put(b"hello", "mails", rank=3, delay_ms=500)
     site.tick(500)
-    taken = site.take(book, "mails").job
+    taken = site.take(lease_set, "mails").job
     site.now_ms += 20
     release(site.yard, taken, 9, 0, site.now_ms)
-    taken = site.take(book, "mails").job
+    taken = site.take(lease_set, "mails").job
     bury(site.yard, taken, 9, site.now_ms)
     kick_job(site.yard, job.id, site.now_ms)
-    finish(site.yard, site.take(book, "mails").job, site.now_ms)
+    finish(site.yard, site.take(lease_set, "mails").job, site.now_ms)
     site.commit()
     rows = page(site).rows
     assert told(rows) == [
@@ -50,12 +50,12 @@ def test_the_life_of_a_job_can_be_read_as_rows() -> None:
     assert (first.ts_ms, first.enqueued_ms, first.due_ms) == (wall, wall, wall + 500)
     assert (first.family, first.rank, first.size) == ("beanstalk", 3, 5)
     assert (claimed.ts_ms, claimed.lease, claimed.door) == (wall + 500, 1, "beanstalk")
-    assert (claimed.holder, claimed.ttl_ms) == (book.key, 60_000)
+    assert (claimed.holder, claimed.ttl_ms) == (lease_set.key, 60_000)
     assert (released.ts_ms, released.claimed_ms, released.finished_ms) == (
         *(wall + 520, wall + 500, wall + 520),
     )
     assert (released.enqueued_ms, released.available_ms) == (wall, wall + 500)
-    assert (released.rank, released.deliveries, released.holder) == (9, 1, book.key)
+    assert (released.rank, released.deliveries, released.holder) == (9, 1, lease_set.key)
 
 
 def test_rows_can_be_read_once_they_are_on_disk_and_not_before() -> None:
@@ -114,10 +114,10 @@ def test_a_page_ends_at_the_number_that_was_named() -> None:
 def test_a_job_that_waits_for_another_is_told_as_blocked() -> None:
     site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
     child = site.enter(b"child")
-    extra = Extra()
-    extra.custom_id = "parent"
-    extra.members = [Member(child.id, "child")]
-    site.enter(b"parent", extra=extra)
+    details = JobDetails()
+    details.custom_id = "parent"
+    details.members = [Member(child.id, "child")]
+    site.enter(b"parent", details=details)
     site.commit()
     assert [row.state for row in page(site).rows] == ["ready", "blocked"]
 
@@ -158,6 +158,6 @@ def test_damage_is_a_gap_and_no_error() -> None:
 
 
 def test_every_reason_has_a_word() -> None:
-    assert EVENTS[KIND_PUT] == "completed"
-    assert all(EVENTS[1:17])
+    assert CAUSE_WORDS[KIND_PUT] == "completed"
+    assert all(CAUSE_WORDS[1:17])
     assert PUT_SIZE == 80

@@ -28,7 +28,7 @@ def numbers(storage: Storage, site: OpenYard) -> list[tuple[int, int]]:
 
 
 def check_numbers(storage: Storage, site: OpenYard) -> None:
-    """See that no number is given twice, and none left out between two batches that are there."""
+    """Check that no number is used twice, and none is skipped between two existing batches."""
     at = -1
     for first, count in numbers(storage, site):
         assert first >= at

@@ -9,7 +9,7 @@ from jobyard.journal.format.segment import (
     Segment,
     encode_batch,
 )
-from jobyard.journal.recovery.reader import WINDOW, Reader
+from jobyard.journal.recovery.reader import READ_WINDOW, Reader
 from jobyard.model.limits import INLINE_BODY_MAX
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, batches, boot, snapshot
@@ -101,7 +101,7 @@ def test_a_batch_is_found_behind_more_than_one_window_of_nothing() -> None:
     storage.create(segment.name, segment.size)
     batch = encode_batch(segment, 5, HeadFields(1, 0, 1), b"", [])
     # The magic number straddles the end of the first window.
-    offset = WINDOW + 7 - 2
+    offset = READ_WINDOW + 7 - 2
     storage.write(segment.name, offset, batch)
     assert Reader(storage, segment).find_batch(7) == offset
     assert Reader(storage, segment).find_batch(offset + 1) == -1

@@ -14,7 +14,7 @@ from jobyard.journal.format.segment import (
 )
 from jobyard.journal.journal import Journal
 from jobyard.journal.recovery.scan import Merge, Recovery, scan_tail
-from jobyard.journal.space.survivors import Saved
+from jobyard.journal.space.survivors import Survivors
 from jobyard.model.limits import INLINE_BODY_MAX
 from tests.support.memory_storage import MemoryStorage, stop_everywhere
 from tests.support.yards import OpenYard, batches, boot, snapshot
@@ -32,7 +32,7 @@ def zero_from(storage: MemoryStorage, name: str, offset: int) -> None:
     storage.write(name, offset, bytes(storage.size(name) - offset))
 
 
-# -- the survey --------------------------------------------------------------------------------
+# -- the first scan ----------------------------------------------------------------------------
 
 
 def test_an_empty_directory_is_an_empty_journal() -> None:
@@ -99,7 +99,7 @@ def test_a_lost_batch_before_a_durable_one_is_damage_and_no_torn_tail() -> None:
 
 
 def test_a_lost_batch_is_damage_also_if_the_next_one_was_written_with_it() -> None:
-    """Two batches under one sync, then a third that knows both to be durable."""
+    """Two batches under one sync, then a third that states both to be durable."""
     storage = MemoryStorage()
     site = boot(storage, b"a")
     for body in (b"b", b"c"):
@@ -261,7 +261,7 @@ def test_a_batch_lost_between_two_of_the_other_temperature_cuts_there() -> None:
     """Three batches under one sync that never came: hot, cold, hot. The cold one is not there."""
     storage = MemoryStorage()
     site = OpenYard(storage)
-    saved = Saved()
+    saved = Survivors()
     job = site.put(b"moves")
     site.commit()
     before = snapshot(site.yard)
@@ -293,7 +293,7 @@ def test_cut_bytes_never_come_back() -> None:
     torn = torn.killed()
     torn.flip(hot.name, min(offset + BATCH_HEADER_SIZE + 5, torn.size(hot.name) - 1), 0)
     with pytest.raises(JournalDamaged):
-        OpenYard(torn)  # the seal lies there now
+        OpenYard(torn)  # the seal is there now
 
 
 def test_a_tail_that_ends_with_the_file_is_cut_like_any_other() -> None:
@@ -324,7 +324,7 @@ def test_a_journal_of_this_boot_goes_on_where_the_last_one_stopped() -> None:
 
 
 def with_cold_batches() -> tuple[OpenYard, MemoryStorage]:
-    """Return a yard of which a good part lies in cold batches whose victims are gone."""
+    """Return a yard with many jobs in cold batches whose victims are gone."""
     storage = MemoryStorage()
     site = OpenYard(storage)
     for _ in range(3):

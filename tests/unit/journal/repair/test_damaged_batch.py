@@ -8,7 +8,7 @@ from jobyard.journal.format.record import (
     KIND_MOVED,
     KIND_NOTE,
     KIND_PUT,
-    REMOVED,
+    Cause,
     write_gone,
     write_queue,
 )
@@ -64,7 +64,7 @@ def kinds(storage: MemoryStorage, segment: Segment) -> list[tuple[int, int]]:
 def deaths(count: int) -> bytes:
     out = BytesWriter()
     for number in range(1, count + 1):
-        write_gone(out, REMOVED, number, 0, 1, 0)
+        write_gone(out, Cause.REMOVED, number, 0, 1, 0)
     return out.getvalue()
 
 
@@ -87,7 +87,7 @@ def test_a_death_whose_beginning_can_be_read_still_counts() -> None:
     """The record of job 30 begins 24 bytes before the damaged sector: all that is needed."""
     out = BytesWriter()
     write_queue(out, 1, 1, b"q" * (1024 - FIRST - 24 - 24))
-    write_gone(out, REMOVED, 30, 7, 2, 1234)
+    write_gone(out, Cause.REMOVED, 30, 7, 2, 1234)
     out.write(deaths(40))
     storage, segment = written(out.getvalue())
     storage.spoil(segment.name, 1024)

@@ -1,7 +1,7 @@
 from librt.strings import BytesWriter
 
 from jobyard.journal.space.live_bytes import queue_bytes
-from jobyard.journal.space.survivors import Saved
+from jobyard.journal.space.survivors import Survivors
 from jobyard.model.limits import INLINE_BODY_MAX
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import OpenYard, recount, snapshot
@@ -11,7 +11,7 @@ BODIES = [b"short", b"m" * INLINE_BODY_MAX, b"l" * (INLINE_BODY_MAX + 1), b"L" *
 
 def test_offsets_point_at_the_bodies_in_their_part() -> None:
     site = OpenYard(MemoryStorage())
-    saved = Saved()
+    saved = Survivors()
     for body in BODIES:
         saved.add_job(site.put(body), body)
     part1 = BytesWriter()
@@ -25,7 +25,7 @@ def test_offsets_point_at_the_bodies_in_their_part() -> None:
 def test_everything_saved_is_counted_and_weighed() -> None:
     site = OpenYard(MemoryStorage())
     job = site.put(b"abc")
-    saved = Saved()
+    saved = Survivors()
     assert (saved.count(), saved.size) == (0, 0)
     saved.add_job(job, b"abc")
     saved.add_state(job)
@@ -41,13 +41,13 @@ def test_everything_saved_is_counted_and_weighed() -> None:
 def test_a_cold_batch_moves_jobs_and_reads_back_equal() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
-    book = site.connect().book
-    saved = Saved()
+    lease_set = site.connect().lease_set
+    saved = Survivors()
     for rank, body in enumerate(BODIES):
         saved.add_job(site.put(body, rank=rank), body)
     stay = site.put(b"its base stays", rank=0)
-    site.take(book)
-    site.take(book)
+    site.take(lease_set)
+    site.take(lease_set)
     saved.add_state(stay)
     saved.add_queue(site.queue())
     site.journal.write_cold(saved)

@@ -1,11 +1,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.model.details import Extra, absorb, encode_extra, size_of
-from jobyard.model.glidemq.fields import COST_DEFAULT, LIMIT_MAX, GlidePart, LaneLimits
+from jobyard.model.details import JobDetails
+from jobyard.model.details_codec import absorb, encode_details, size_of
+from jobyard.model.glidemq.fields import COST_DEFAULT, ORDERING_LIMIT_MAX, GlidePart, OrderingLimits
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-NUMBER = st.integers(0, LIMIT_MAX)
+NUMBER = st.integers(0, ORDERING_LIMIT_MAX)
 
 
 @given(
@@ -19,23 +20,23 @@ def test_a_part_is_read_back_whole(
 ) -> None:
     part = GlidePart()
     part.opts = opts
-    part.lane_key, part.parent_id, part.parent_queue = texts[:3]
+    part.ordering_key, part.parent_id, part.parent_queue = texts[:3]
     part.parent_ids, part.parent_queues, part.scheduler = texts[3:]
     part.order, part.cost, part.flags = numbers[:3]
-    part.limits = LaneLimits(*numbers[3:])
+    part.limits = OrderingLimits(*numbers[3:])
     for name, value in overlay.items():
         part.set_field(name, value)
-    extra = Extra()
-    extra.glide = part
-    data = encode_extra(extra)
-    assert size_of(extra) == len(data)
-    again = Extra()
+    details = JobDetails()
+    details.glide = part
+    data = encode_details(details)
+    assert size_of(details) == len(data)
+    again = JobDetails()
     absorb(again, data, 0, len(data), 0)
     assert again.glide is not None
     assert again.glide.encode() == part.encode()
     assert again.glide.overlay == part.overlay == (overlay or None)
     assert again.glide.limits.equals(part.limits)
-    assert (again.glide.lane_key, again.glide.scheduler, again.glide.opts) == (
+    assert (again.glide.ordering_key, again.glide.scheduler, again.glide.opts) == (
         texts[0],
         texts[5],
         opts,
@@ -59,13 +60,13 @@ def test_what_costs_nothing_costs_one_token() -> None:
 
 
 def test_limits_beyond_any_are_bounded() -> None:
-    limits = LaneLimits(-1, 1 << 62, -5, 1 << 60, 1)
+    limits = OrderingLimits(-1, 1 << 62, -5, 1 << 60, 1)
     assert (limits.concurrency, limits.rate_ms) == (0, 0)
-    assert (limits.rate_most, limits.capacity) == (LIMIT_MAX, LIMIT_MAX)
+    assert (limits.rate_most, limits.capacity) == (ORDERING_LIMIT_MAX, ORDERING_LIMIT_MAX)
 
 
 def test_one_by_one_is_what_nothing_else_was_said_of() -> None:
-    assert LaneLimits(0, 0, 0, 0, 0).is_sequential()
-    assert LaneLimits(1, 0, 0, 0, 0).is_sequential()
+    assert OrderingLimits(0, 0, 0, 0, 0).is_sequential()
+    assert OrderingLimits(1, 0, 0, 0, 0).is_sequential()
     for numbers in ((2, 0, 0, 0, 0), (1, 3, 10, 0, 0), (1, 0, 0, 1000, 0)):
-        assert not LaneLimits(*numbers).is_sequential()
+        assert not OrderingLimits(*numbers).is_sequential()

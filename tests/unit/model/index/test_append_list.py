@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.model.index.append_list import HEAD_MAX, LIVE, STALE, Line
+from jobyard.model.index.append_list import HEAD_MAX, LIVE, STALE, AppendList
 from jobyard.model.index.item import Item
 
 
 @given(st.lists(st.one_of(st.just(-1), st.integers(0, 1 << 20)), max_size=400))
 def test_a_line_keeps_order_whatever_leaves_it(steps: list[int]) -> None:
     """A step appends (-1) or removes one of the members."""
-    line = Line()
+    line = AppendList()
     members: list[Item] = []
     for key, step in enumerate(steps):
         if step < 0:
@@ -27,7 +27,7 @@ def test_a_line_keeps_order_whatever_leaves_it(steps: list[int]) -> None:
 
 
 def test_removed_items_are_swept_away() -> None:
-    line = Line()
+    line = AppendList()
     items = [Item(key, 0, 0) for key in range(1000)]
     for item in items:
         line.append(item)
@@ -39,7 +39,7 @@ def test_removed_items_are_swept_away() -> None:
 
 
 def test_the_first_item_is_found_again_after_a_sweep() -> None:
-    line = Line()
+    line = AppendList()
     items = [Item(key, 0, 0) for key in range(300)]
     for item in items:
         line.append(item)
@@ -50,14 +50,14 @@ def test_the_first_item_is_found_again_after_a_sweep() -> None:
 
 
 def test_a_key_that_does_not_rise_is_refused() -> None:
-    line = Line()
+    line = AppendList()
     line.append(Item(5, 0, 0))
     with pytest.raises(AssertionError):
         line.append(Item(5, 0, 0))
 
 
 def test_an_item_leaves_a_line_only_once() -> None:
-    line = Line()
+    line = AppendList()
     item = Item(1, 0, 0)
     line.append(item)
     line.remove(item)
@@ -66,7 +66,7 @@ def test_an_item_leaves_a_line_only_once() -> None:
 
 
 def test_a_long_line_that_is_used_up_from_its_begin_is_cut_and_not_swept() -> None:
-    line = Line()
+    line = AppendList()
     items = [Item(key, 0, 0) for key in range(12 * HEAD_MAX)]
     for item in items:
         line.append(item)

@@ -2,24 +2,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.model.index.item import Item
-from jobyard.model.index.item_set import Bag, Walk
+from jobyard.model.index.item_set import ItemSet, ItemSetWalk
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 100)), max_size=80))
 def test_a_bag_holds_what_a_set_would_hold(steps: list[tuple[bool, int]]) -> None:
-    bag = Bag()
+    item_set = ItemSet()
     wanted: list[Item] = []
     for number, (is_added, pick) in enumerate(steps):
         if is_added or not wanted:
             item = Item(number, 0, 0)
-            bag.add(item)
+            item_set.add(item)
             wanted.append(item)
         else:
             item = wanted.pop(pick % len(wanted))
-            bag.remove(item)
+            item_set.remove(item)
             assert item.pos < 0
-        assert sorted(int(one.key) for one in bag.items) == sorted(int(one.key) for one in wanted)
-        assert [int(one.pos) for one in bag.items] == list(range(len(wanted)))
+        assert sorted(int(one.key) for one in item_set.items) == sorted(
+            int(one.key) for one in wanted
+        )
+        assert [int(one.pos) for one in item_set.items] == list(range(len(wanted)))
 
 
 @given(
@@ -30,12 +32,12 @@ def test_a_bag_holds_what_a_set_would_hold(steps: list[tuple[bool, int]]) -> Non
 def test_a_walk_meets_all_that_stay_once(
     count: int, most: int, steps: list[tuple[int, int]]
 ) -> None:
-    bag = Bag()
+    item_set = ItemSet()
     members = [Item(number, 0, 0) for number in range(count)]
     for item in members:
-        bag.add(item)
+        item_set.add(item)
     staying = set(members)
-    walks = [Walk(bag), Walk(bag)]
+    walks = [ItemSetWalk(item_set), ItemSetWalk(item_set)]
     met: list[list[Item]] = [[], []]
     for what, pick in steps:
         if what == 0:
@@ -43,27 +45,27 @@ def test_a_walk_meets_all_that_stay_once(
         elif what == 1 and members:
             item = members.pop(pick % len(members))
             staying.discard(item)
-            bag.remove(item)
+            item_set.remove(item)
         else:
             item = Item(1000, 0, 0)
-            bag.add(item)
+            item_set.add(item)
             members.append(item)
     for walk, found in zip(walks, met, strict=True):
         while some := walk.some(most):
             found.extend(some)
         assert len(found) == len(set(found))
         assert staying <= set(found)
-    assert bag.walks is None
+    assert item_set.walks is None
 
 
 def test_who_leaves_a_walk_is_told_nothing_more() -> None:
-    bag = Bag()
+    item_set = ItemSet()
     for number in range(10):
-        bag.add(Item(number, 0, 0))
-    walk, other = Walk(bag), Walk(bag)
+        item_set.add(Item(number, 0, 0))
+    walk, other = ItemSetWalk(item_set), ItemSetWalk(item_set)
     walk.some(2)
     other.some(2)
     walk.leave()
-    assert bag.walks == [other]
+    assert item_set.walks == [other]
     other.leave()
-    assert bag.walks is None
+    assert item_set.walks is None

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.model.family import BEANSTALK
-from jobyard.model.index.job_table import PAGE_SIZE, SPARSE, Pages
+from jobyard.model.index.job_table import PAGE_SIZE, SPARSE, JobTable
 from jobyard.model.job import RAW, Job
 from jobyard.model.limits import ID_MAX
 from jobyard.model.policy import PLAIN
@@ -30,7 +30,7 @@ IDS = st.one_of(
 
 @given(st.lists(st.tuples(st.booleans(), IDS), max_size=150))
 def test_pages_hold_what_a_dict_would_hold(steps: list[tuple[bool, int]]) -> None:
-    pages = Pages()
+    pages = JobTable()
     reference: dict[int, Job] = {}
     for is_added, number in steps:
         if is_added and number not in reference:
@@ -46,9 +46,9 @@ def test_pages_hold_what_a_dict_would_hold(steps: list[tuple[bool, int]]) -> Non
     assert all(pages.get(number) is job for number, job in reference.items())
 
 
-def filled(count: int, keeps: Callable[[int], bool]) -> tuple[Pages, list[Job]]:
+def filled(count: int, keeps: Callable[[int], bool]) -> tuple[JobTable, list[Job]]:
     """Add jobs with ids from 1 on, and remove those that are not kept."""
-    pages = Pages()
+    pages = JobTable()
     jobs = [job_of(number) for number in range(1, count + 1)]
     for job in jobs:
         pages.add(job)

@@ -1,8 +1,8 @@
 from random import Random
 
 from jobyard.model.family import BUNQUEUE
-from jobyard.model.index.jobs_by_seq import CHUNK, Roster
-from jobyard.model.index.sorted_view import Listing, Listings
+from jobyard.model.index.jobs_by_seq import CHUNK, JobsBySeq
+from jobyard.model.index.sorted_view import SortedView, SortedViews
 from jobyard.model.job import DEAD, GONE, MSGPACK, READY, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
@@ -10,8 +10,8 @@ from jobyard.model.queue import Queue
 QUEUE = Queue("q")
 
 
-class ByStamp(Listing):
-    """Ready jobs by stamp; counts how often it looks at one."""
+class ByStamp(SortedView):
+    """Ready jobs by stamp; counts how often it reads one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class ByStamp(Listing):
 
 
 class Site:
-    """A roster with one listing."""
+    """Jobs by seq with one sorted view."""
 
     def __init__(self, count: int = 0) -> None:
-        self.roster = Roster([])
+        self.jobs_by_seq = JobsBySeq([])
         self.listing = ByStamp()
-        self.roster.listings = Listings()
-        self.roster.listings.stream = self.listing
+        self.jobs_by_seq.listings = SortedViews()
+        self.jobs_by_seq.listings.stream = self.listing
         self.jobs: list[Job] = []
         self.last = 0
         for _ in range(count):
@@ -43,7 +43,7 @@ class Site:
         self.last += 10
         job = Job(seq, QUEUE, seq, self.last, 0, 0, 0, 0, PLAIN, b"", 0, BUNQUEUE, MSGPACK)
         job.state = READY
-        self.roster.add(job)
+        self.jobs_by_seq.add(job)
         self.jobs.append(job)
         return job
 
@@ -51,16 +51,16 @@ class Site:
         job.stamp = stamp
         job.state = state
         if state == GONE:
-            self.roster.note_gone(job)
+            self.jobs_by_seq.note_gone(job)
         elif state == READY:
-            self.roster.note_moved(job)
+            self.jobs_by_seq.note_moved(job)
 
     def there(self) -> list[Job]:
         there = [job for job in self.jobs if job.state == READY]
         return sorted(there, key=lambda job: (job.stamp, job.key))
 
     def renewed(self) -> ByStamp:
-        newest = self.roster.walk(self.listing.seen_seq(), 1 << 40)
+        newest = self.jobs_by_seq.walk(self.listing.seen_seq(), 1 << 40)
         self.listing.renew(newest, len(self.there()))
         return self.listing
 
@@ -184,14 +184,14 @@ def test_an_order_is_made_and_read_in_pieces_while_jobs_move() -> None:
             job.stamp = draw.randrange(50)
         still = set(draw.sample(site.jobs, 300))
         listing = site.listing
-        while site.roster.walk(listing.seen_seq(), 1):
-            listing.take_in(site.roster.walk(listing.seen_seq(), 70))
+        while site.jobs_by_seq.walk(listing.seen_seq(), 1):
+            listing.take_in(site.jobs_by_seq.walk(listing.seen_seq(), 70))
             site.move(draw.choice([job for job in site.jobs if job not in still]), 99)
         is_reversed = draw.random() < 0.5
         place, key = (1 << 40, 1 << 40) if is_reversed else (-1, 0)
         found: list[Job] = []
         while True:
-            listing.look_at_news(3)
+            listing.look_at_changes(3)
             listing.sweep(100, 50)
             bound = -1 if is_reversed else 1 << 40
             stretch = listing.stretch(place, key, bound, 40, is_reversed=is_reversed)
@@ -201,7 +201,7 @@ def test_an_order_is_made_and_read_in_pieces_while_jobs_move() -> None:
                 break
             place, key = int(stretch.place), int(stretch.key)
             site.move(draw.choice([job for job in site.jobs if job not in still]), 99)
-        # Who stood still is found once, in its place.
+        # A job that did not move is found once, in its place.
         told = [job for job in found if job in still]
         assert told == sorted(still, key=lambda job: (job.stamp, job.key), reverse=is_reversed)
 
@@ -212,8 +212,8 @@ def test_a_roster_that_nobody_needs_is_forgotten_in_pieces() -> None:
     for job in site.jobs[:1500]:
         site.move(job, int(job.stamp))
     forgotten = 0
-    while count := int(site.roster.unload()):
+    while count := int(site.jobs_by_seq.unload()):
         assert count <= 2 * CHUNK
         forgotten += count
     assert forgotten >= 3000 + 3000 + 1500
-    assert not site.roster.unload()
+    assert not site.jobs_by_seq.unload()

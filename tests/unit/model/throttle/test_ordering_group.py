@@ -1,15 +1,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.model.glidemq.fields import LaneLimits
+from jobyard.model.glidemq.fields import OrderingLimits
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.throttle.ordering_group import Lane
+from jobyard.model.throttle.ordering_group import OrderingGroup
 
 
-def lane_with(*numbers: int) -> Lane:
-    lane = Lane("a")
-    lane.limits = LaneLimits(*numbers)
-    return lane
+def lane_with(*numbers: int) -> OrderingGroup:
+    ordering = OrderingGroup("a")
+    ordering.limits = OrderingLimits(*numbers)
+    return ordering
 
 
 @given(
@@ -20,21 +20,21 @@ def test_a_bucket_holds_what_flowed_in_less_what_was_taken(
     refill: int, steps: list[tuple[int, int]]
 ) -> None:
     capacity = 3000
-    lane = lane_with(9, 0, 0, capacity, refill)
-    lane.begin(0)
+    ordering = lane_with(9, 0, 0, capacity, refill)
+    ordering.begin(0)
     now_ms, tokens, remainder = 0, 0, 0
     for wait_ms, cost in steps:
         now_ms += wait_ms
         flow = wait_ms * refill + remainder
         tokens, remainder = tokens + flow // 1000, flow % 1000
         if tokens >= capacity:
-            # What is on its way finds no room.
+            # Tokens that flow into a full bucket are lost.
             tokens, remainder = capacity, 0
-        assert lane.tokens(now_ms) == tokens
-        at_ms = int(lane.may_start_ms(cost, now_ms))
+        assert ordering.tokens(now_ms) == tokens
+        at_ms = int(ordering.may_start_ms(cost, now_ms))
         assert (at_ms == now_ms) == (tokens >= cost)
         if at_ms == now_ms:
-            lane.start(cost, now_ms)
+            ordering.start(cost, now_ms)
             tokens -= cost
 
 
@@ -42,47 +42,47 @@ def test_a_bucket_holds_what_flowed_in_less_what_was_taken(
 def test_it_opens_at_the_moment_it_told_and_not_before(
     cost: int, refill: int, since_ms: int
 ) -> None:
-    lane = lane_with(9, 0, 0, 3000, refill)
-    lane.begin(0)
-    at_ms = int(lane.may_start_ms(cost, since_ms))
+    ordering = lane_with(9, 0, 0, 3000, refill)
+    ordering.begin(0)
+    at_ms = int(ordering.may_start_ms(cost, since_ms))
     if at_ms > since_ms:
-        assert lane.may_start_ms(cost, at_ms - 1) > at_ms - 1
-    assert lane.may_start_ms(cost, at_ms) == at_ms
+        assert ordering.may_start_ms(cost, at_ms - 1) > at_ms - 1
+    assert ordering.may_start_ms(cost, at_ms) == at_ms
 
 
 def test_without_a_flow_it_never_opens_again() -> None:
-    lane = lane_with(9, 0, 0, 3000, 0)
-    lane.begin(0)
-    assert lane.may_start_ms(1, 1 << 50) == NEVER_MS
+    ordering = lane_with(9, 0, 0, 3000, 0)
+    ordering.begin(0)
+    assert ordering.may_start_ms(1, 1 << 50) == NEVER_MS
 
 
 def test_long_times_and_large_limits_stay_within_their_bits() -> None:
-    lane = lane_with(9, 0, 0, 1 << 62, 1 << 62)
-    lane.begin(0)
-    assert lane.tokens(1 << 50) == lane.limits.capacity
-    lane.start(1 << 51, 1 << 50)
-    assert lane.may_start_ms(1 << 52, 1 << 50) == (1 << 50) + 500
+    ordering = lane_with(9, 0, 0, 1 << 62, 1 << 62)
+    ordering.begin(0)
+    assert ordering.tokens(1 << 50) == ordering.limits.capacity
+    ordering.start(1 << 51, 1 << 50)
+    assert ordering.may_start_ms(1 << 52, 1 << 50) == (1 << 50) + 500
 
 
 def test_a_window_opens_with_the_first_that_starts() -> None:
-    lane = lane_with(9, 2, 100, 0, 0)
+    ordering = lane_with(9, 2, 100, 0, 0)
     for now_ms in (1000, 1050):
-        assert lane.may_start_ms(1, now_ms) == now_ms
-        lane.start(1, now_ms)
-    assert lane.may_start_ms(1, 1060) == 1100
-    assert lane.may_start_ms(1, 1100) == 1100
-    lane.start(1, 1170)
-    assert lane.may_start_ms(1, 1180) == 1180
+        assert ordering.may_start_ms(1, now_ms) == now_ms
+        ordering.start(1, now_ms)
+    assert ordering.may_start_ms(1, 1060) == 1100
+    assert ordering.may_start_ms(1, 1100) == 1100
+    ordering.start(1, 1170)
+    assert ordering.may_start_ms(1, 1180) == 1180
 
 
 def test_after_a_restart_the_window_is_closed() -> None:
-    lane = lane_with(9, 2, 100, 0, 0)
-    lane.begin(1000)
-    assert lane.may_start_ms(1, 1001) == 1100
+    ordering = lane_with(9, 2, 100, 0, 0)
+    ordering.begin(1000)
+    assert ordering.may_start_ms(1, 1001) == 1100
 
 
 def test_who_closes_a_lane_closes_it_for_all() -> None:
-    lane = lane_with(9, 0, 0, 0, 0)
-    lane.closed_until_ms = 70
-    assert lane.may_start_ms(1, 10) == 70
-    assert lane.may_start_ms(1, 80) == 80
+    ordering = lane_with(9, 0, 0, 0, 0)
+    ordering.closed_until_ms = 70
+    assert ordering.may_start_ms(1, 10) == 70
+    assert ordering.may_start_ms(1, 80) == 80

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.model.topic.columns import Column, Numbers, Texts
+from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 
 
 def bits(column: Column) -> list[bool]:
@@ -13,7 +13,7 @@ def bits(column: Column) -> list[bool]:
 def test_validity_has_a_bit_for_each_value_once_there_is_a_null(
     values: list[bytes | None],
 ) -> None:
-    column = Texts()
+    column = TextColumn()
     for value in values:
         if value is None:
             column.add_nulls(1)
@@ -29,21 +29,21 @@ def test_validity_has_a_bit_for_each_value_once_there_is_a_null(
 
 
 def test_a_column_without_any_value_has_no_bit_set() -> None:
-    column = Numbers()
+    column = NumberColumn()
     column.add_nulls(9)
     column.add_nulls(2)
     assert column.buffers() == [b"\0\0", bytes(88)]
 
 
 def test_numbers_are_eight_bytes_each() -> None:
-    column = Numbers()
+    column = NumberColumn()
     column.add(1)
     column.add(-1)
     assert column.buffers() == [b"", b"\1" + bytes(7) + b"\xff" * 8]
 
 
 def test_texts_are_joined_and_their_places_stand_beside_them() -> None:
-    column = Texts()
+    column = TextColumn()
     assert column.buffers() == [b"", bytes(4), b""]
     column.add(b"ab")
     column.add(b"")
@@ -55,7 +55,7 @@ def test_texts_are_joined_and_their_places_stand_beside_them() -> None:
 
 
 def test_what_is_not_known_has_no_value() -> None:
-    numbers, texts = Numbers(), Texts()
+    numbers, texts = NumberColumn(), TextColumn()
     for number, text in ((0, b""), (5, b"x")):
         numbers.add_known(number)
         texts.add_known(text)

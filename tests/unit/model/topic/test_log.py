@@ -65,7 +65,7 @@ def test_a_floor_takes_no_more_than_it_must() -> None:
 
 @dataclass
 class Model:
-    """What a log should hold, said as simply as can be."""
+    """What a log should hold, as simply as possible."""
 
     rows: list[dict[str, object]] = field(default_factory=list)
     next_seq: int = 1

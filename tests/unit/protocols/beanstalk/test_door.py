@@ -1,6 +1,6 @@
 import pytest
 
-from jobyard.protocols.beanstalk.door import Facts
+from jobyard.protocols.beanstalk.door import BeanstalkFacts
 from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
 from tests.support.yards import Ears, OpenYard
 
@@ -40,7 +40,7 @@ def test_producers_workers_and_waiters_are_counted_once_each() -> None:
 
 
 def test_the_facts_of_a_machine_must_come_from_somewhere() -> None:
-    facts = Facts()
+    facts = BeanstalkFacts()
     for call in (facts.pid, facts.cpu_times, facts.machine, facts.instance_id):
         with pytest.raises(NotImplementedError):
             call()

@@ -111,9 +111,9 @@ def talk(data: bytes, *, site: OpenYard | None = None) -> bytes:
 def test_the_longest_line_is_read_and_a_longer_one_is_thrown_away_whole() -> None:
     longest = b"u" * (LINE_SIZE_MAX - 2) + b"\r\n"
     assert talk(longest) == UNKNOWN
-    for extra in (1, 2, 3, 100, 224, 5000):
+    for details in (1, 2, 3, 100, 224, 5000):
         for follow in (b"list-tube-used\r\n", b""):
-            line = b"u" * (LINE_SIZE_MAX - 2 + extra) + b"\r\n"
+            line = b"u" * (LINE_SIZE_MAX - 2 + details) + b"\r\n"
             wanted = BAD + (b"USING default\r\n" if follow else b"")
             assert talk(line + follow) == wanted
             client = OpenYard().connect()
@@ -331,7 +331,7 @@ def test_a_client_that_leaves_gives_back_jobs_tubes_and_its_place_in_line() -> N
     recount(site.yard)
 
 
-# -- no more output than the peer reads --------------------------------------------------------
+# -- at most as much output as the peer reads --------------------------------------------------
 
 
 def big_job(size: int = 60_000) -> tuple[OpenYard, Client]:

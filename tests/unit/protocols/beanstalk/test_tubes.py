@@ -16,9 +16,9 @@ def many_tubes(count: int = TUBES) -> tuple[OpenYard, list[bytes]]:
 
 
 def finish(site: OpenYard) -> int:
-    """Let long work come to its end; return in how many turns."""
+    """Run long work to its end; return the number of turns."""
     turns = 1
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         turns += 1
     return turns
 
@@ -42,7 +42,7 @@ def test_very_many_tubes_are_listed_in_slices_and_whole() -> None:
 def test_tubes_that_go_meanwhile_are_not_listed() -> None:
     site, names = many_tubes()
     site.yard.tasks.units_per_turn = 100
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     client = Client(site)
     assert client.say(b"list-tubes\r\n") == b""
     del site.yard.queues[names[-1].decode()]

@@ -10,7 +10,7 @@ def test_a_long_kick_is_answered_when_it_is_done_and_before_what_follows_it() ->
     client.say(b"put 0 60 60 1\r\nx\r\n" * 1500)
     assert client.say(b"kick 1400\r\nlist-tube-used\r\n") == b""
     assert site.connect().say(b"reserve\r\n").startswith(b"RESERVED")
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         assert client.hear() == b""
     assert client.ears.stirs == 1
     client.session.resume(site.now_ms)
@@ -27,7 +27,7 @@ def test_a_connection_that_leaves_during_a_kick_lets_it_end() -> None:
     client.session.end_input(site.now_ms)
     assert not client.session.is_finished
     client.leave()
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         pass
     assert site.yard.delayed_count == 0
     recount(site.yard)

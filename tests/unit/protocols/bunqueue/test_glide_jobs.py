@@ -1,6 +1,6 @@
 """Jobs of glide-mq as a bunqueue client sees them, takes them and ends them."""
 
-from jobyard.engine.glidemq.add import Adding, add, state_of
+from jobyard.engine.glidemq.add import GlideJobSpec, add, state_of
 from jobyard.engine.glidemq.take import take_stream
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.model.job import Job
@@ -9,11 +9,11 @@ from tests.support.yards import recount
 
 
 def added(place: BareBunqueue, **fields: object) -> Job:
-    adding = Adding("mail", b'{"to":"me","n":[1,null]}')
+    spec = GlideJobSpec("mail", b'{"to":"me","n":[1,null]}')
     for field, value in fields.items():
-        assert hasattr(adding, field)
-        setattr(adding, field, value)
-    return add(place.yard, open_queue(place.yard, "q"), adding, place.now_ms)
+        assert hasattr(spec, field)
+        setattr(spec, field, value)
+    return add(place.yard, open_queue(place.yard, "q"), spec, place.now_ms)
 
 
 def test_a_job_is_shown_with_its_name_its_data_and_its_attempts() -> None:
@@ -32,8 +32,8 @@ def test_a_job_is_shown_with_its_name_its_data_and_its_attempts() -> None:
 def test_an_acknowledged_job_is_done_there_too() -> None:
     place = BareBunqueue()
     client = place.connect()
-    job = added(place, lane="a")
-    behind = added(place, lane="a")
+    job = added(place, ordering="a")
+    behind = added(place, ordering="a")
     name = client.pull()["id"]
     assert client.ok("PULL", queue="q")["job"] is None
     client.ok("ACK", id=name, result=[7])
@@ -71,7 +71,7 @@ def test_what_a_worker_of_glide_mq_has_is_not_to_be_had() -> None:
 
 
 def test_a_waiting_puller_is_given_a_job_from_any_shelf() -> None:
-    for fields in ({"priority": 1}, {"is_lifo": True}, {"lane": "a"}, {"delay_ms": 50}):
+    for fields in ({"priority": 1}, {"is_lifo": True}, {"ordering": "a"}, {"delay_ms": 50}):
         place = BareBunqueue()
         client = place.connect()
         number = client.send("PULL", queue="q", timeout=1000)
@@ -87,7 +87,7 @@ def test_jobs_on_shelves_and_in_lanes_are_counted_and_listed() -> None:
     place = BareBunqueue()
     client = place.connect()
     names = 0
-    for fields in ({}, {"priority": 1}, {"is_lifo": True}, {"lane": "a"}, {"lane": "a"}):
+    for fields in ({}, {"priority": 1}, {"is_lifo": True}, {"ordering": "a"}, {"ordering": "a"}):
         added(place, **fields)
         names += 1
     assert client.ok("GetJobCounts", queue="q")["counts"]["waiting"] == names
@@ -100,7 +100,7 @@ def test_obliteration_gives_nobody_a_job_that_goes() -> None:
     place = BareBunqueue()
     worker, other = place.connect(), place.connect()
     for _ in range(3):
-        added(place, lane="a")
+        added(place, ordering="a")
     worker.pull()
     number = other.send("PULL", queue="q", timeout=1000)
     worker.ok("Obliterate", queue="q")
@@ -114,8 +114,8 @@ def test_obliteration_gives_nobody_a_job_that_goes() -> None:
 def test_draining_serves_a_puller_with_nothing_that_went() -> None:
     place = BareBunqueue()
     worker, other = place.connect(), place.connect()
-    running = added(place, lane="a")
-    added(place, lane="a")
+    running = added(place, ordering="a")
+    added(place, ordering="a")
     worker.pull()
     number = other.send("PULL", queue="q", timeout=1000)
     assert worker.ok("Drain", queue="q")["count"] == 1

@@ -1,12 +1,12 @@
-"""Ids and tokens: written as UUIDs are, found again, and nothing else is taken for one."""
+"""Ids and tokens: written as UUIDs, parsed again, and nothing else is accepted."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from jobyard.engine.glidemq.add import Adding, add
+from jobyard.engine.glidemq.add import GlideJobSpec, add
 from jobyard.engine.glidemq.move import promote_due
-from jobyard.engine.jobs.put import Wish, enter
+from jobyard.engine.jobs.put import NewJob, enter
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
@@ -29,9 +29,9 @@ def put_one(job_id: int, wall_ms: int) -> tuple[Yard, Job]:
     journal = Journal(None, 1 << 20, ids_ahead=False)
     journal.next_id = job_id
     yard = Yard(journal, Bodies(journal, 1 << 20))
-    wish = Wish(BUNQUEUE, MSGPACK, b"\xc0")
-    wish.own_ms = wall_ms
-    return yard, enter(yard, open_queue(yard, "q"), wish, NOW_MS)
+    new_job = NewJob(BUNQUEUE, MSGPACK, b"\xc0")
+    new_job.own_ms = wall_ms
+    return yard, enter(yard, open_queue(yard, "q"), new_job, NOW_MS)
 
 
 def as_printed(job_id: int, wall_ms: int) -> str:
@@ -92,11 +92,11 @@ def test_a_token_holds_its_number_and_no_other_text_is_one(
 def test_a_job_of_glide_mq_keeps_its_id_wherever_it_stands() -> None:
     journal = Journal(None, 1 << 20, ids_ahead=False)
     yard = Yard(journal, Bodies(journal, 1 << 20))
-    adding = Adding("mail", b"1")
-    adding.ts = (5 << 48) + 77
-    adding.custom_id = "mine"
-    adding.priority = 1
-    job = add(yard, open_queue(yard, "q"), adding, NOW_MS)
+    spec = GlideJobSpec("mail", b"1")
+    spec.ts = (5 << 48) + 77
+    spec.custom_id = "mine"
+    spec.priority = 1
+    job = add(yard, open_queue(yard, "q"), spec, NOW_MS)
     name = id_bytes(job)
     assert name[:13] == b"00000000-004d"
     stamp = job.stamp

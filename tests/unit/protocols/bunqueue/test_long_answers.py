@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobyard.engine.jobs.listing import FEW
+from jobyard.engine.jobs.listing import SORTED_AT_ONCE
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
@@ -22,7 +22,7 @@ def slow_site(count: int = JOBS, **fields: object) -> tuple[BareBunqueue, BareCl
 
 
 def finish(site: BareBunqueue) -> int:
-    """Let long work come to its end; return in how many turns."""
+    """Run long work to its end; return the number of turns."""
     turns = 1
     while site.slice():
         turns += 1
@@ -108,7 +108,7 @@ def through(site: BareBunqueue, client: BareClient, cmd: str, **fields: object) 
     return answer
 
 
-@pytest.mark.parametrize("count", [JOBS, FEW + 600])
+@pytest.mark.parametrize("count", [JOBS, SORTED_AT_ONCE + 600])
 def test_a_long_page_is_made_in_slices(count: int) -> None:
     site, client = slow_site(count)
     shown = [job["data"] for job in through(site, client, "GetJobs", limit=10**6)["jobs"]]
@@ -118,7 +118,7 @@ def test_a_long_page_is_made_in_slices(count: int) -> None:
 
 
 def test_a_page_goes_on_while_jobs_come_and_go() -> None:
-    site, client = slow_site(FEW + 600)
+    site, client = slow_site(SORTED_AT_ONCE + 600)
     other = site.connect()
     number = client.send("GetJobs", queue="q", limit=10**6)
     taken = []
@@ -130,11 +130,11 @@ def test_a_page_goes_on_while_jobs_come_and_go() -> None:
     shown = [job["data"] for job in answer["jobs"]]
     old = [one for one in shown if one != "new"]
     assert old == sorted(set(old))
-    assert set(range(FEW + 600)) - set(taken) <= set(old)
+    assert set(range(SORTED_AT_ONCE + 600)) - set(taken) <= set(old)
 
 
 def test_priorities_are_counted_in_slices() -> None:
-    for count in (JOBS, FEW + 600):
+    for count in (JOBS, SORTED_AT_ONCE + 600):
         site, client = slow_site(count)
         client.push(priority=7)
         assert through(site, client, "GetCountsPerPriority")["counts"] == {"0": count, "7": 1}

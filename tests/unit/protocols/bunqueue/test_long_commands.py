@@ -1,4 +1,4 @@
-"""Answers of many MiB: whole and in order, and in pieces that nobody puts together."""
+"""Answers of many MiB: complete and in order, in pieces that are never joined."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ PIECE_MAX = OUTPUT_MAX + PIECE_SIZE + 12_000
 
 
 def fill(client: BareClient, **fields: object) -> None:
-    """Push jobs that take some MiB to be told."""
+    """Push jobs whose answer takes some MiB."""
     jobs = [{"data": [at, TEXT], **fields} for at in range(JOBS)]
     client.ok("PUSHB", queue="q", jobs=jobs)
 
@@ -60,7 +60,7 @@ def test_a_long_page_is_written_in_pieces(site: BareBunqueue) -> None:
     send(site, client, {"cmd": "GetJobs", "queue": "q", "limit": 10**6, "reqId": "r"})
     while client.session.unread_size() == 0 and not client.session.has_long():
         assert site.yard.tasks.count() > 0
-        site.yard.tasks.go_on(site.now_ms)
+        site.yard.tasks.proceed(site.now_ms)
     pieces = client.session.take_pieces()
     assert len(pieces) > 4
     assert max(map(len, pieces)) < PIECE_MAX
@@ -146,7 +146,7 @@ def test_a_long_answer_over_http_has_its_length_and_comes_in_pieces(port: BareHt
     client.session.receive(f"GET {PATH} HTTP/1.1\r\nHost: yard\r\n\r\n".encode(), port.now_ms)
     while not client.session.has_long():
         assert port.yard.tasks.count() > 0
-        port.yard.tasks.go_on(port.now_ms)
+        port.yard.tasks.proceed(port.now_ms)
     pieces = client.session.take_pieces()
     assert len(pieces) > 4
     assert max(map(len, pieces)) < PIECE_MAX

@@ -16,14 +16,14 @@ UNITS = 100
 
 
 def slow(site: BareBunqueue) -> None:
-    """Let long work go on only when a test says so, and little at a time."""
+    """Continue long work only on the test's request, and little at a time."""
     site.yard.tasks.units_per_turn = UNITS
     site.is_slow = True
     site.slice()
 
 
 def turns_to_end(site: BareBunqueue) -> int:
-    """Let long work come to its end; return in how many turns. Each does about its units."""
+    """Run long work to its end; return the number of turns. Each does about its units."""
     turns = 1
     while True:
         before = site.yard.tasks.units_done

@@ -1,7 +1,7 @@
-"""Many clients that wait, and many jobs that come at once: served over turns, in order."""
+"""Many waiting clients, and many jobs that come at once: served over turns, in order."""
 
 from jobyard.engine.state.tasks import SERVED_AT_ONCE
-from jobyard.protocols.bunqueue.session import WAITING_MAX
+from jobyard.protocols.bunqueue.session import COMMANDS_WAITING_MAX
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
 from tests.support.yards import OpenYard, recount
 
@@ -20,16 +20,16 @@ class Line:
         self.waits: list[tuple[BareClient, str]] = []
         self.served: list[int] = []
         for at in range(count):
-            client = self.site.connect() if at % WAITING_MAX == 0 else self.waits[-1][0]
+            client = self.site.connect() if at % COMMANDS_WAITING_MAX == 0 else self.waits[-1][0]
             self.waits.append((client, client.send("PULL", queue="q", timeout=60_000)))
 
     def push(self, count: int) -> None:
-        """Let jobs come."""
+        """Push jobs."""
         first = self.site.yard.journal.next_id
         self.pusher.ok("PUSHB", queue="q", jobs=[{"data": int(first) + at} for at in range(count)])
 
     def look(self) -> int:
-        """Note who was served since the last look; return how many these are."""
+        """Note which clients were served since the last call; return how many."""
         found: list[tuple[int, int]] = []
         left: list[tuple[BareClient, str]] = []
         for at, (client, number) in enumerate(self.waits):
@@ -136,7 +136,7 @@ def test_a_client_at_another_door_that_comes_meanwhile_waits_too() -> None:
     ]
     late = site.connect()
     assert late.say(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         pass
     assert [client.hear()[:10] for client in clients[2:]] == [
         b"RESERVED %d" % at for at in (3, 4, 5)

@@ -1,4 +1,4 @@
-"""Before the token: little input, little time, and slow guesses."""
+"""Before authentication: little input, little time, and slow guesses."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class Knocker:
 
     def __init__(self, site: BareBunqueue) -> None:
         self.site = site
-        self.session = site.entrance.enter(Guest(site.stirred, self))
+        self.session = site.entrance.enter(Guest(site.wake, self))
 
     def resume(self) -> None:
         self.session.resume(self.site.now_ms)
@@ -102,7 +102,7 @@ def test_guesses_are_answered_later_and_later() -> None:
     for _ in range(FREE_FAILURES):
         assert knocker.guess()[0]["error"] == "Invalid token"
     assert knocker.guess() == []
-    # What is sent ahead is not run before the refusal was told.
+    # Commands sent ahead do not run before the refusal was sent.
     assert knocker.guess("right") == []
     site.tick(249)
     assert knocker.hear() == []
@@ -127,7 +127,7 @@ def test_past_a_rate_no_token_of_the_address_is_compared() -> None:
     assert other.ask("Auth", token="right")["ok"] is True
     site.tick(1000)
     assert Knocker(site).guess("right") == [{"ok": True}]
-    assert site.door.guard.attempts.failed_count == FAILURES_PER_S
+    assert site.door.shared_limits.attempts.failed_count == FAILURES_PER_S
 
 
 def test_one_who_waits_for_a_refusal_cannot_send_on() -> None:

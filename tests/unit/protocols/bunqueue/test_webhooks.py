@@ -1,4 +1,4 @@
-"""Webhooks from event to post: who is told what, and not before it is safe."""
+"""Webhooks from event to post: which hook gets what, and not before it is safe."""
 
 import json
 

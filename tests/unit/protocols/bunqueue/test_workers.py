@@ -1,6 +1,6 @@
-"""The table of workers: who belongs to which connection, and what is remembered of whom."""
+"""The table of workers: which connection each belongs to, and what is stored about each."""
 
-from jobyard.model.entry import WORKER
+from jobyard.model.entry import EntryKind
 from jobyard.protocols.bunqueue.workers import (
     LOST_MS,
     PAST_MAX,
@@ -97,7 +97,7 @@ def test_a_worker_that_did_nothing_leaves_no_trace() -> None:
     workers = Workers(site.yard)
     enter(workers, [])
     workers.leave("w")
-    assert not [entry for entry in site.journal.entries.values() if entry.kind == WORKER]
+    assert not [entry for entry in site.journal.entries.values() if entry.kind == EntryKind.WORKER]
 
 
 def test_only_so_many_are_remembered() -> None:
@@ -109,7 +109,7 @@ def test_only_so_many_are_remembered() -> None:
     kept = [
         entry.key
         for entry in site.journal.entries.values()
-        if entry.kind == WORKER and not entry.is_gone and entry.key
+        if entry.kind == EntryKind.WORKER and not entry.is_gone and entry.key
     ]
     assert len(kept) == PAST_MAX
     assert b"w4" not in kept
@@ -134,6 +134,6 @@ def test_silence_makes_stale_and_then_lost() -> None:
 def test_damaged_values_count_as_nothing() -> None:
     site = OpenYard(MemoryStorage())
     for key, value in ((b"a", b"\xc1"), (b"b", b"\x91\x01"), (b"c", b"\x92\xa1x\x01")):
-        site.journal.set_entry(WORKER, key, value)
+        site.journal.set_entry(EntryKind.WORKER, key, value)
     workers = Workers(site.yard)
     assert [enter(workers, [], name).processed for name in "abc"] == [0, 0, 0]

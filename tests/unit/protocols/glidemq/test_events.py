@@ -1,4 +1,4 @@
-"""What is told in the stream of events: each thing once, with all that belongs to it."""
+"""The stream of events: each event once, with all its fields."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
 
-Told = list[tuple[str, ...]]
+DashboardEvent = list[tuple[str, ...]]
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def library() -> Library:
     return Library(BareGlidemq())
 
 
-def told(library: Library, part: str = "events") -> Told:
+def told(library: Library, part: str = "events") -> DashboardEvent:
     """Return all events, each with its fields, and forget them."""
     key = library.key(part)
     entries = library.client.ask("XRANGE", key, "-", "+")
@@ -29,7 +29,7 @@ def told(library: Library, part: str = "events") -> Told:
 
 
 def begun(library: Library, **given: object) -> tuple[str, str]:
-    """Add a job and take it; of that nothing more is to be told."""
+    """Add a job and take it, and skip the events of that."""
     library.add(**given)
     [(job_id, entry)] = library.read()
     told(library)
@@ -157,7 +157,7 @@ def test_parents_and_children(library: Library) -> None:
     job_id, entry = begun(library)
     keys = ["job:1", "stream", "events"]
     arguments = (job_id, entry, "workers", library.ts())
-    # There is nobody to wait for.
+    # There is nothing to wait for.
     assert library.call("moveToWaitingChildren", keys, *arguments) == b"completed"
     assert told(library) == [("active", "jobId", "1")]
     assert library.state("1") == "waiting"

@@ -1,6 +1,6 @@
-"""What no client of the library would send: it is answered, and does no harm."""
+"""Input that no client of the library would send: it is answered, and does no harm."""
 
-from jobyard.protocols.glidemq.events import RING_SIZE_MAX, Ring
+from jobyard.protocols.glidemq.events import RING_SIZE_MAX, EventRing
 from jobyard.protocols.glidemq.maintenance import GROUPS_FEW, READERS_MAX
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
@@ -79,7 +79,7 @@ def test_a_member_of_a_flow_that_is_no_text_is_refused() -> None:
     library.add()
     client = library.client
     said = client.refused("SADD", library.key("deps:1"), "glide:{q}:2", b"\xff\xfe")
-    assert said == "ERR the name of a job is not UTF-8"
+    assert said == "ERR the job name is not UTF-8"
     assert client.ask("SMEMBERS", library.key("deps:1")) == []
     assert client.ask("SREM", library.key("deps:1"), b"\xff\xfe") == 0
 
@@ -117,7 +117,7 @@ def test_the_id_of_an_event_may_not_be_far_ahead() -> None:
     library.add()
     far = "18446744073709551615-18446744073709551615"
     said = library.client.refused("XADD", library.key("events"), far, "a", "b")
-    assert said == "ERR the ids of events are times, and this one is too far ahead"
+    assert said == "ERR event ids are times, and this one is too far in the future"
     assert library.client.ask("XADD", library.key("events"), "*", "a", "b")
 
 
@@ -148,15 +148,15 @@ def test_who_waited_at_several_streams_waits_at_none_any_more() -> None:
     library = opened()
     library.add()
     keys = library.keys("events", "stream", "jstream:1")
-    onlooker = library.site.connect()
-    onlooker.send("XREAD", "BLOCK", 100, "STREAMS", *keys, "$", "$", "$")
-    assert onlooker.hear() == []
+    observer = library.site.connect()
+    observer.send("XREAD", "BLOCK", 100, "STREAMS", *keys, "$", "$", "$")
+    assert observer.hear() == []
     assert len(library.site.door.events.rings["q"].readers) == 1
     library.site.tick(100)
-    assert onlooker.hear() == [None]
+    assert observer.hear() == [None]
     assert library.site.door.events.rings["q"].readers == []
-    assert library.site.yard.queues["q"].audience is None
-    assert library.site.yard.side.readers == {}
+    assert library.site.yard.queues["q"].subscriptions is None
+    assert library.site.yard.stored_values.readers == {}
 
 
 # -- no room -----------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_child_is_waited_for_from_its_first_moment_on() -> None:
 
 
 def test_events_that_hold_long_results_are_kept_for_a_shorter_time() -> None:
-    ring = Ring()
+    ring = EventRing()
     for number in range(1, 41):
         ring.add((number, 0), [b"event", b"x" * (1 << 20)])
     assert ring.entries[-1].id == (40, 0)
@@ -243,7 +243,7 @@ def test_usage_of_too_many_kinds_is_refused() -> None:
 def test_a_long_prefix_is_no_name_of_a_queue() -> None:
     client = opened().client
     said = client.refused("XLEN", "p" * 257 + ":{q}:stream")
-    assert said == "ERR the name of a queue has at most 256 characters"
+    assert said == "ERR a queue name can have at most 256 characters"
 
 
 # -- groups that subscribe ---------------------------------------------------------------------
@@ -254,7 +254,7 @@ def test_names_that_become_keys_have_no_zero_byte() -> None:
     stream = library.key("stream")
     client = library.client
     said = client.refused("XGROUP", "CREATE", stream, b"fans\0s", "0", "MKSTREAM")
-    assert said == "ERR the name of a consumer group has no zero byte here"
+    assert said == "ERR a consumer group name cannot contain a zero byte"
     client.ask("XGROUP", "CREATE", stream, "fans", "0", "MKSTREAM")
     library.add()
     given = client.ask("XREADGROUP", "GROUP", "fans", "c", "STREAMS", stream, ">")

@@ -1,4 +1,4 @@
-"""What keys and functions tell, where clients of the library rely on how the original tells it."""
+"""Answers of keys and functions on whose exact form clients of the library rely."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_a_worker_without_a_rate_asks_for_that_of_the_queue(library: Library) ->
     assert library.call(*ask, ts + 1000) == 0
 
 
-# -- lanes -------------------------------------------------------------------------------------
+# -- ordering groups ---------------------------------------------------------------------------
 
 
 def test_every_ordering_key_has_its_last_number(library: Library) -> None:
@@ -130,13 +130,13 @@ def test_a_run_may_begin_for_a_group_that_nobody_made(library: Library) -> None:
 @pytest.mark.parametrize("name", ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO"])
 def test_a_script_is_refused_with_what_works(library: Library, name: str) -> None:
     told = library.client.refused(name, "return 1", 0)
-    assert told.startswith("ERR this server runs no Lua scripts")
+    assert told.startswith("ERR this server does not run Lua scripts")
     assert "BullMQ" in told
     assert "glide-mq" in told
 
 
 def test_no_script_is_loaded_or_known(library: Library) -> None:
-    assert "no Lua scripts" in library.client.refused("SCRIPT", "LOAD", "return 1")
+    assert "does not run Lua scripts" in library.client.refused("SCRIPT", "LOAD", "return 1")
     assert library.client.ask("SCRIPT", "EXISTS", "a" * 40) == [0]
 
 
@@ -163,7 +163,7 @@ def test_events_that_were_deleted_begin_again(library: Library) -> None:
     assert library.client.ask("EXISTS", library.key("events")) == 0
     library.add()
     [(second, _)] = library.client.ask("XRANGE", library.key("events"), "-", "+")
-    # Who follows them misses none.
+    # A reader that follows them misses none.
     assert second > first
 
 

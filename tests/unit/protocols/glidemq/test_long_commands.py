@@ -15,7 +15,7 @@ JOBS = 600
 
 
 def filled(count: int = JOBS, **given: object) -> Library:
-    """A queue with jobs, of which a turn can look at few."""
+    """A queue with jobs, of which a turn can read few."""
     library = Library(BareGlidemq(MemoryStorage()))
     for at in range(count):
         library.add(
@@ -25,7 +25,7 @@ def filled(count: int = JOBS, **given: object) -> Library:
 
 
 def finish(site: BareGlidemq) -> int:
-    """Let long work come to its end; return in how many turns."""
+    """Run long work to its end; return the number of turns."""
     turns = 1
     while site.slice():
         turns += 1
@@ -350,13 +350,13 @@ def test_a_transaction_is_run_in_one_piece_or_refused() -> None:
         ("XLEN", stream),
     )
     assert [fields[1] for _, fields in answers[0]] == texts(2)
-    assert "too much for a transaction" in str(answers[1])
+    assert "too much work for a transaction" in str(answers[1])
     assert answers[2:] == [3000, 10, 2990]
     assert library.site.yard.tasks.count() == 0
     for _ in range(3):
         answers = exec_of(library, ("XRANGE", stream, "-", "+"), ("XRANGE", stream, "-", "+"))
         assert len(answers[0]) == 2990
-        assert "too much for a transaction" in str(answers[1])
+        assert "too much work for a transaction" in str(answers[1])
 
 
 def test_the_answers_of_a_transaction_are_bounded() -> None:

@@ -1,4 +1,4 @@
-"""What the server does for queues whose workers do not, or are gone."""
+"""What the server does for queues whose workers are idle or gone."""
 
 import pytest
 

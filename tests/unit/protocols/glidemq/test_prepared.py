@@ -1,7 +1,7 @@
-"""Requests that come over and over are answered as if each were read.
+"""Repeated requests are answered as if each were parsed.
 
-A request that comes in two pieces is always read, so the same talk, whole and cut, shows any
-difference. What is asked in between changes what a routine found out when it was made.
+A request that comes in two pieces is always parsed, so the same conversation, whole and cut, shows
+any difference. Commands in between change what a prepared call has stored.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ ADD_KEYS = ["id", "stream", "scheduled", "events"]
 
 
 class Whole(BareClient):
-    """A connection that keeps all it heard."""
+    """A connection that keeps everything it received."""
 
     def __init__(self, site: BareGlidemq) -> None:
         super().__init__(site)
@@ -42,7 +42,7 @@ class Cut(Whole):
 
 
 class Talk(Library):
-    """What one client says, who takes jobs and finishes them."""
+    """The commands of one client that takes jobs and finishes them."""
 
     def __init__(self, *, is_cut: bool) -> None:
         super().__init__(BareGlidemq(MemoryStorage()))
@@ -94,7 +94,7 @@ STEPS: list[Step] = [
     add(ts=17), add(custom="3"), add(custom="mine"), add(key="k"), add(ttl=1), add_wrongly,
     add_in_a_transaction,
     read, read, read, finish, finish, finish,
-    # What somebody else has finished, or nobody holds.
+    # Jobs that another client has finished, or that are not held.
     lambda talk: talk.next("1", "1-0"),
     lambda talk: talk.promote(),
     lambda talk: talk.site.tick(1500),

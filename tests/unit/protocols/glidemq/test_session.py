@@ -93,7 +93,7 @@ def test_a_transaction_has_bounds() -> None:
     most = QUEUED_NS_MAX // (COMMAND_NS + ARGUMENT_NS)
     client.send_raw(b"PING\r\n" * most)
     assert client.take_raw() == b"+QUEUED\r\n" * most
-    assert client.refused("PING").startswith("ERR a transaction of so many commands")
+    assert client.refused("PING").startswith("ERR transaction too large")
     assert client.refused("EXEC").startswith("EXECABORT")
     assert client.ask("PING") == b"PONG"
     # A few commands with many arguments are as long, and nothing of them is done.
@@ -101,8 +101,6 @@ def test_a_transaction_has_bounds() -> None:
     fields = [str(at) for at in range(3000)]
     assert client.ask("HSET", "glide:{q}:rate", *fields) == b"QUEUED"
     assert client.ask("HSET", "glide:{q}:rate", *fields) == b"QUEUED"
-    assert client.refused("DEL", *[f"glide:{{q}}:w:{at}" for at in fields]).startswith(
-        "ERR a trans"
-    )
+    assert client.refused("DEL", *[f"glide:{{q}}:w:{at}" for at in fields]).startswith("ERR trans")
     assert client.refused("EXEC").startswith("EXECABORT")
     assert client.ask("EXISTS", "glide:{q}:rate") == 0

@@ -1,4 +1,4 @@
-"""Before the password: little input, little time, and slow guesses."""
+"""Before authentication: little input, little time, and slow guesses."""
 
 from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from jobyard.protocols.login_attempts import FAILURES_PER_S, FREE_FAILURES, STRANGER_MS
@@ -74,7 +74,7 @@ def test_guesses_are_answered_later_and_later() -> None:
     for _ in range(FREE_FAILURES):
         assert knocker.guess() == WRONG
     assert knocker.guess() == b""
-    # What is sent ahead is not run before the refusal was told.
+    # Commands sent ahead do not run before the refusal was sent.
     assert knocker.guess("right") == b""
     assert knocker.wait(249) == b""
     assert knocker.wait(1) == WRONG + OK

@@ -93,7 +93,7 @@ def test_a_transaction_that_takes_long_begins_a_turn_of_its_own() -> None:
     client.send_raw(b"PING\r\nMULTI\r\n" + b"PING\r\n" * 200 + b"EXEC\r\nPING\r\n")
     assert session_of(client).is_at_work()
     assert client.take_raw().endswith(b"+QUEUED\r\n")
-    # What is kept of it counts as held.
+    # What it buffers counts as held.
     assert client.session.held_size() > 0
     assert client.session.unread_size() > 0
     while session_of(client).is_at_work():

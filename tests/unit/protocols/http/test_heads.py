@@ -1,4 +1,4 @@
-"""What stands in every answer, large answers that leave compressed, and connections left idle."""
+"""The headers of every answer, compression of large answers, and idle connections."""
 
 import gzip
 import json

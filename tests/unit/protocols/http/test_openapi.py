@@ -1,4 +1,4 @@
-"""The description of the API: complete, well formed, and true of every answer."""
+"""The description of the API: complete, valid, and true of every answer."""
 
 import json
 import re
@@ -10,12 +10,12 @@ from jsonschema import Draft202012Validator
 from jobyard import __version__
 from jobyard.model.secrets import digest_of
 from jobyard.protocols.http import openapi
-from jobyard.protocols.http.routes import Parameter, Route, Routes, Schema, Shape
+from jobyard.protocols.http.routes import Parameter, Route, Routes, RouteSchemas, Schema
 from jobyard.protocols.topics.api_keys import read_keys
 from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.protocols.topics.routes import install
 from tests.support.bare_http import BareHttp, HttpClient, Reply
-from tests.support.bare_streams import CountedLots
+from tests.support.bare_streams import CountedRandomSource
 from tests.support.openapi import METHODS, Reader, references_in, schemas_in
 
 JSON = {"Content_Type": "application/json"}
@@ -28,7 +28,7 @@ class Port(BareHttp):
         super().__init__()
         topics = TopicsDoor(self.yard, self.now_ms)
         topics.keys = read_keys(keys)
-        topics.lots = CountedLots()
+        topics.random_source = CountedRandomSource()
         self.door.tokens = [digest_of(one) for one in tokens]
         install(self.routes, topics)
         openapi.install(self.routes)
@@ -43,7 +43,7 @@ class Port(BareHttp):
 
 
 class Walk:
-    """One caller whose every answer is held against the document."""
+    """One caller whose every answer is checked against the document."""
 
     def __init__(self, port: Port) -> None:
         self.reader = Reader(port.document())
@@ -147,16 +147,16 @@ def test_two_schemas_cannot_have_one_title(port: Port) -> None:
     routes = Routes(area)
     for path, kind in (("/a", "string"), ("/b", "integer")):
         schema: Schema = {"title": "Same", "type": kind}
-        shape = Shape(schema)
+        shape = RouteSchemas(schema)
         routes.add(Route("POST", path, lambda _: None, area, shape=shape))
-    with pytest.raises(AssertionError, match="two schemas are called Same"):
+    with pytest.raises(AssertionError, match="two schemas have the title Same"):
         openapi.document(routes, "t", "1")
 
 
 def test_a_property_may_be_called_title(port: Port) -> None:
     routes = Routes(port.area)
     text: Schema = {"type": "string"}
-    shape = Shape(
+    shape = RouteSchemas(
         {"title": "Book", "type": "object", "properties": {"title": text}},
         needs_body=True,
         query=(Parameter("page", text, "Where.", is_required=True),),

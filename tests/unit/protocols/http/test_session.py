@@ -9,16 +9,11 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
-from jobyard.protocols.http.call import Call, HttpRefused, OpenPending, TakenOver
-from jobyard.protocols.http.door import (
-    BODY_GRACE_MS,
-    HEAD_MS_MAX,
-    HttpDoor,
-    Stopwatch,
-)
+from jobyard.protocols.http.call import HttpCall, HttpRefused, OpenPendingCall, UpgradedConnection
+from jobyard.protocols.http.door import HttpDoor, Stopwatch
 from jobyard.protocols.http.entrance import HttpEntrance
+from jobyard.protocols.http.limits import BODY_GRACE_MS, HEAD_MS_MAX, LINGER_MS, STREAM_MAX
 from jobyard.protocols.http.routes import Area, Route, Routes
-from jobyard.protocols.http.session import LINGER_MS, STREAM_MAX
 from jobyard.protocols.session import Session
 from tests.support.bare_streams import Ear
 
@@ -27,9 +22,9 @@ PUT = b"PUT /hello/a HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Plain(Area):
-    """Everybody but those without a token may do everything."""
+    """Callers with a token may do everything."""
 
-    def admit(self, call: Call, route: Route) -> None:
+    def admit(self, call: HttpCall, route: Route) -> None:
         if route.action and call.header("authorization") != "Bearer right":
             raise HttpRefused(401, "unauthorized", "no")
 
@@ -37,15 +32,15 @@ class Plain(Area):
         return f"{refused.code}: {refused}".encode()
 
 
-class Later(OpenPending):
-    """A call that is answered when the test says so."""
+class Later(OpenPendingCall):
+    """A call that is answered on the test's request."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: HttpCall) -> None:
         self.call = call
         self.story: list[str] = []
         call.wait(self)
 
-    def hurry(self, now_ms: int) -> None:  # noqa: ARG002
+    def stop_waiting(self, now_ms: int) -> None:  # noqa: ARG002
         self.story.append("hurry")
         self.call.answer(200, b"hurried", "text/plain")
 
@@ -56,8 +51,8 @@ class Later(OpenPending):
         self.story.append("drained")
 
 
-class Echo(TakenOver):
-    """Another protocol: what comes goes back."""
+class Echo(UpgradedConnection):
+    """Another protocol, which echoes its input."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -66,7 +61,7 @@ class Echo(TakenOver):
     def receive(self, data: bytes, now_ms: int) -> None:  # noqa: ARG002
         self.session.out.write(data)
 
-    def hurry(self, now_ms: int) -> None:  # noqa: ARG002
+    def stop_waiting(self, now_ms: int) -> None:  # noqa: ARG002
         self.story.append("hurry")
 
     def gone(self, now_ms: int) -> None:  # noqa: ARG002
@@ -104,24 +99,24 @@ class Site:
         self.session = HttpEntrance(self.door).enter(self.ears)
         self.now_ms = NOW_MS
 
-    def _hello(self, call: Call) -> None:
+    def _hello(self, call: HttpCall) -> None:
         text = f"{call.request.method} {','.join(call.params)} {len(call.request.body)}"
         call.answer(200, text.encode(), "text/plain")
 
-    def _stream(self, call: Call) -> None:
+    def _stream(self, call: HttpCall) -> None:
         later = Later(call)
         call.begin_stream(later)
         call.send(b"first")
         self.streams.append(later)
 
-    def _other(self, call: Call) -> None:
+    def _other(self, call: HttpCall) -> None:
         self.echo = Echo(call.session)
         call.take_over(101, b"Upgrade: echo\r\n", self.echo)
 
-    def _no(self, _: Call) -> None:
+    def _no(self, _: HttpCall) -> None:
         raise HttpRefused(409, "conflict", "not so", headers=b"X-Why: so\r\n")
 
-    def _never(self, _: Call) -> None:
+    def _never(self, _: HttpCall) -> None:
         raise Refused("the verb says no")
 
     def say(self, data: bytes) -> bytes:
@@ -180,10 +175,10 @@ def test_a_head_request_gets_the_head_alone() -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "status", "body"),
     [
-        (get("/nowhere"), b"404", b"not_found: there is nothing at this path"),
-        (get("/hello/a/b"), b"404", b"not_found: there is nothing at this path"),
-        (get("/hello/%ff"), b"400", b"invalid_request: the path is malformed"),
-        (PUT, b"405", b"method_not_allowed: this path takes GET, HEAD, OPTIONS, POST"),
+        (get("/nowhere"), b"404", b"not_found: no such path"),
+        (get("/hello/a/b"), b"404", b"not_found: no such path"),
+        (get("/hello/%ff"), b"400", b"invalid_request: malformed path"),
+        (PUT, b"405", b"method_not_allowed: this path supports GET, HEAD, OPTIONS, POST"),
         (get("/secret"), b"401", b"unauthorized: no"),
         (get("/no"), b"409", b"conflict: not so"),
         (get("/never"), b"400", b"invalid_request: the verb says no"),
@@ -311,7 +306,7 @@ def test_a_stream_goes_on_when_it_has_something_to_send() -> None:
     site.say(get("/stream"))
     site.streams[0].story.clear()
     stirs = site.ears.stirs
-    site.streams[0].call.stir()
+    site.streams[0].call.wake()
     assert site.ears.stirs == stirs + 1
     site.hear()
     assert site.streams[0].story == ["drained"]

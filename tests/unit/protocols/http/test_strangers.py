@@ -1,10 +1,10 @@
-"""Before the key: no body is read, none is asked for, and guesses are slow."""
+"""Before authentication: no body is read or requested, and guesses are slow."""
 
 import pytest
 
 from jobyard.engine.jobs.tick import tick
 from jobyard.model.secrets import digest_of
-from jobyard.protocols.bunqueue.http.api import BODY_MAX
+from jobyard.protocols.bunqueue.http.api import API_BODY_MAX
 from jobyard.protocols.http.entrance import HttpEntrance
 from jobyard.protocols.http.session import HttpSession
 from jobyard.protocols.login_attempts import FAILURES_PER_S, FREE_FAILURES, STRANGER_MS
@@ -125,7 +125,7 @@ def test_guesses_are_answered_later_and_later(site: BareHttp) -> None:
     assert status(knocker.wait(1)) == 401
     right = head("GET", "/stats", size=0, token="right")
     assert status(knocker.say(right)) == 200
-    # The same for one whose body was not read, of which nothing is kept meanwhile.
+    # The same for one whose body was not read; nothing of it is kept meanwhile.
     assert knocker.say(head(token="wrong") + b"x" * 9000) == b""
     assert knocker.session.held_size() == 0
     assert knocker.say(b"x" * 50_000) == b""
@@ -142,19 +142,19 @@ def test_one_who_never_says_a_word_is_closed(site: BareHttp) -> None:
     assert not talker.session.is_finished
     site.door.tokens = []
     site.http.idle_ms = 60_000
-    patient = Knocker(site)
-    patient.wait(STRANGER_MS + 1)
-    assert not patient.session.is_finished
+    job_waiter = Knocker(site)
+    job_waiter.wait(STRANGER_MS + 1)
+    assert not job_waiter.session.is_finished
     # Without tokens it is an idle connection like any other.
-    patient.wait(60_000)
-    assert patient.session.is_finished
+    job_waiter.wait(60_000)
+    assert job_waiter.session.is_finished
 
 
 def test_who_shows_no_key_does_not_guess(site: BareHttp) -> None:
     knocker = Knocker(site)
     for _ in range(FREE_FAILURES + 20):
         assert status(knocker.say(head("GET", "/stats", size=0))) == 401
-    assert site.http.guard.attempts.failed_count == 0
+    assert site.http.shared_limits.attempts.failed_count == 0
 
 
 def test_past_a_rate_no_key_of_the_address_is_compared(site: BareHttp) -> None:
@@ -180,15 +180,15 @@ def test_who_leaves_is_told_nothing_more(site: BareHttp) -> None:
 
 def test_a_body_that_no_command_takes_is_refused_by_its_length(site: BareHttp) -> None:
     knocker = Knocker(site)
-    assert status(knocker.say(head(size=BODY_MAX + 1, token="right"))) == 413
+    assert status(knocker.say(head(size=API_BODY_MAX + 1, token="right"))) == 413
     assert knocker.say(b"x" * 50_000) == b""
     assert knocker.session.held_size() == 0
     knocker = Knocker(site)
     chunked = head(token="right").replace(b"Content-Length: 1000000", b"Transfer-Encoding: chunked")
-    assert knocker.say(chunked + b"%x\r\n" % (BODY_MAX - 10) + b"x" * 70_000) == b""
-    for _ in range((BODY_MAX - 70_010) // 1_000_000):
+    assert knocker.say(chunked + b"%x\r\n" % (API_BODY_MAX - 10) + b"x" * 70_000) == b""
+    for _ in range((API_BODY_MAX - 70_010) // 1_000_000):
         assert knocker.say(b"x" * 1_000_000) == b""
-    left = (BODY_MAX - 70_010) % 1_000_000
+    left = (API_BODY_MAX - 70_010) % 1_000_000
     assert status(knocker.say(b"x" * left + b"\r\nb\r\n")) == 413
     assert knocker.session.held_size() == 0
 

@@ -1,4 +1,4 @@
-"""What is the same on every WebSocket: order, waiting, pings, silence, the end."""
+"""The common behaviour of every WebSocket: order, waiting, pings, silence, the end."""
 
 import pytest
 
@@ -6,9 +6,15 @@ from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.protocols.http.door import HttpDoor, Stopwatch
+from jobyard.protocols.http.limits import STREAM_MAX
 from jobyard.protocols.http.routes import Area, Routes
-from jobyard.protocols.http.session import STREAM_MAX, HttpSession
-from jobyard.protocols.http.websocket import MESSAGE_WEIGHT, SILENCE_MS, OpenTalk, WebSocket
+from jobyard.protocols.http.session import HttpSession
+from jobyard.protocols.http.websocket import (
+    MESSAGE_WEIGHT,
+    SILENCE_MS,
+    OpenMessageReceiver,
+    WebSocket,
+)
 from jobyard.wire.http.websocket import (
     CLOSE_GOING_AWAY,
     CLOSE_NORMAL,
@@ -30,8 +36,8 @@ NOW_MS = 1_700_000_000_000
 MESSAGE_MAX = 1000
 
 
-class Parrot(OpenTalk):
-    """Says again what it hears, and what else it was told to say."""
+class Parrot(OpenMessageReceiver):
+    """Echoes its input, and sends what it was asked to."""
 
     def __init__(self) -> None:
         self.story: list[str] = []
@@ -55,7 +61,7 @@ class Parrot(OpenTalk):
     def unread_size(self) -> int:
         return len(self.busy_with)
 
-    def hurry(self, now_ms: int) -> None:  # noqa: ARG002
+    def stop_waiting(self, now_ms: int) -> None:  # noqa: ARG002
         assert self.line is not None
         self.line.say(b"bye")
 
@@ -78,7 +84,7 @@ class Wire:
         self.session.take_output()
 
     def send(self, *frames: bytes) -> bytes:
-        """Send frames at once; return what is said to them."""
+        """Send frames at once; return the answers to them."""
         self.session.receive(b"".join(frames), NOW_MS)
         return self.session.take_output()
 
@@ -136,7 +142,7 @@ def test_it_is_not_asked_behind_what_it_does_not_read_and_given_up_when_silent()
     wire.line.look(NOW_MS + SILENCE_MS - 1)
     assert wire.session.take_output() == b""
     wire.line.look(NOW_MS + SILENCE_MS)
-    reason = "nothing was heard for too long"
+    reason = "the client was silent for too long"
     assert wire.session.take_output() == close(CLOSE_GOING_AWAY, reason)
     assert wire.session.is_finished
 
@@ -155,7 +161,7 @@ def test_after_a_close_nothing_is_heard_or_said() -> None:
 def test_what_is_no_frame_ends_it_behind_the_messages_before() -> None:
     wire = Wire()
     said = wire.send(ws_frame(OP_TEXT, b"a"), ws_frame(OP_TEXT, b"x" * (MESSAGE_MAX + 1)))
-    assert said == text(b"a") + close(CLOSE_TOO_LARGE, "the message is too large")
+    assert said == text(b"a") + close(CLOSE_TOO_LARGE, "message too large")
     assert wire.session.is_finished
 
 

@@ -1,4 +1,4 @@
-"""A port in memory; afterwards every counter is held against what it counts."""
+"""A port in memory; afterwards every counter is compared with what it counts."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Whatever is sent, the port answers, and what it refuses changes nothing."""
+"""The port answers any input, and what it refuses changes nothing."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a call says that it could do without, and says wrong."""
+"""Optional parts of a call that are invalid."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Text of a log that is damaged on disk: the read fails and says what, and all else goes on."""
+"""Text of a log that is damaged on disk: the read fails with the reason, and all else works."""
 
 import pytest
 
@@ -133,5 +133,5 @@ def test_an_export_that_may_have_gaps_passes_over_what_is_damaged(site: BareTopi
     assert made.seqs == [seq for seq in range(1, ROWS + 1) if seq not in (6, 7, 8)]
     assert made.end["lost_rows"] == "3"
     assert exported(site, "log/export?from_seq=5&to_seq=7&allow_gap=true").seqs == []
-    # Who wants no text meets no damage.
+    # A reader that wants no text meets no damage.
     assert exported(site, "log/export?columns=seq").seqs == list(range(1, ROWS + 1))

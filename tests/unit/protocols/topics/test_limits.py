@@ -1,4 +1,4 @@
-"""How much callers may use up, and what becomes of whoever wants more: nothing, and it is told."""
+"""How much callers may use, and that a call beyond the limit is refused and changes nothing."""
 
 from collections.abc import Callable
 from typing import Any

@@ -10,7 +10,7 @@ from tests.support.yards import recount
 
 
 def slow_down(site: BareTopics) -> None:
-    """Let a turn have little room for long work."""
+    """Limit the long work of a turn."""
     site.yard.tasks.units_per_turn = 100
     site.others.is_slow = True
     site.others.slice()

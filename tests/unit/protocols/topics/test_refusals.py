@@ -1,4 +1,4 @@
-"""What the port says no to, in the words of the topics API, and what it changes then: nothing."""
+"""What the port refuses, in the words of the topics API, and that a refusal changes nothing."""
 
 import json
 
@@ -83,7 +83,7 @@ def test_where_a_body_must_be_it_is_missed(api: Caller, path: str) -> None:
 
 
 def test_the_order_of_judgements(api: Caller) -> None:
-    """What is not there is told before what is wrong with what was sent."""
+    """A missing topic is reported before errors in the request."""
     text = {"Content-Type": "text/plain"}
     assert api.post("none/claim", b"x", text).refusal == (404, "topic_not_found")
     assert api.ask("PATCH", "/v0/topics/none", b"x", text).refusal == (405, "method_not_allowed")
@@ -340,7 +340,7 @@ def test_a_page_of_another_site_cannot_write_behind_the_back_of_who_looks_at_it(
     assert api.post("q", RAW, {**form, "Origin": "http://yard"}).status == 200
 
 
-# -- what is said twice ----------------------------------------------------------------------------
+# -- duplicate fields ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -419,14 +419,14 @@ def test_data_may_be_as_deep_as_a_body_altogether(api: Caller) -> None:
     [
         (b"[]", "the body must be a JSON object"),
         (b"a=b", "the body must be a JSON object"),
-        (b"{a: 1}", "the body is no JSON: Expecting property name"),
-        (b'{"a": 1, "b" 2}', "the body is no JSON: Expecting ':' delimiter at character 14"),
-        (b'{"a": "\xff"}', "the body is no JSON: no UTF-8 at byte 8"),
-        (b'{"a": NaN}', "the body holds NaN"),
-        (b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}", "the body holds NaN"),
-        (b'{"a": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "the body holds NaN"),
-        (b'{"a": ' + b"1" * 5000 + b"}", "the body holds NaN"),
-        (b"{" + b" " * FAULT_SIZE_MAX, "the body is no JSON"),
+        (b"{a: 1}", "the body is not valid JSON: Expecting property name"),
+        (b'{"a": 1, "b" 2}', "the body is not valid JSON: Expecting ':' delimiter at character 14"),
+        (b'{"a": "\xff"}', "the body is not valid JSON: invalid UTF-8 at byte 8"),
+        (b'{"a": NaN}', "the body contains NaN"),
+        (b'{"a": ' + b"[" * 200 + b"]" * 200 + b"}", "the body contains NaN"),
+        (b'{"a": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "the body contains NaN"),
+        (b'{"a": ' + b"1" * 5000 + b"}", "the body contains NaN"),
+        (b"{" + b" " * FAULT_SIZE_MAX, "the body is not valid JSON"),
     ],
 )
 def test_who_sends_no_json_is_told_where_it_ends_to_be_any(

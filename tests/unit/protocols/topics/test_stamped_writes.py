@@ -1,4 +1,4 @@
-"""Seqs and times of large writes: foretold while they are read, and right when they are entered."""
+"""Seqs and times of large writes: predicted while reading, and right when they are entered."""
 
 import itertools
 from typing import Any
@@ -42,7 +42,7 @@ def all_records(client: Caller) -> list[Any]:
 
 
 def check(client: Caller, before: list[object], after: list[object]) -> None:
-    """See that the log holds what others wrote, and the large write in one piece."""
+    """Check that the log holds what others wrote, and the large write in one piece."""
     found = all_records(client)
     assert [one["$seq"] for one in found] == list(range(1, len(before) + COUNT + len(after) + 1))
     large = [f"{at} {LONG}" for at in range(COUNT)]

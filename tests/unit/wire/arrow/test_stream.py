@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.model.topic.columns import Column, Numbers, Texts
+from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.wire.arrow.stream import (
     BINARY,
     END,
     INT64,
     TIMESTAMP,
     UTF8,
-    Field,
+    ArrowField,
     batch_message,
     schema_message,
 )
@@ -41,7 +41,7 @@ Values = list[object]
 
 def column_of(kind: int, values: Values) -> Column:
     if kind in (INT64, TIMESTAMP):
-        numbers = Numbers()
+        numbers = NumberColumn()
         for value in values:
             if value is None:
                 numbers.add_nulls(1)
@@ -49,7 +49,7 @@ def column_of(kind: int, values: Values) -> Column:
                 assert isinstance(value, int)
                 numbers.add(value)
         return numbers
-    texts = Texts()
+    texts = TextColumn()
     for value in values:
         if value is None:
             texts.add_nulls(1)
@@ -61,9 +61,9 @@ def column_of(kind: int, values: Values) -> Column:
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> tuple[list[Field], list[list[Values]]]:
+def streams(draw: st.DrawFn) -> tuple[list[ArrowField], list[list[Values]]]:
     kinds = draw(st.lists(st.tuples(st.sampled_from(sorted(VALUES)), st.booleans()), min_size=1))
-    fields = [Field(draw(WORDS), kind, is_nullable=is_nullable) for kind, is_nullable in kinds]
+    fields = [ArrowField(draw(WORDS), kind, is_nullable=is_nullable) for kind, is_nullable in kinds]
     batches: list[list[Values]] = []
     for _ in range(draw(st.integers(0, 5))):
         rows = draw(st.integers(0, 20))
@@ -90,7 +90,7 @@ def read_back(value: object) -> object:
 
 @given(streams(), NOTES)
 def test_a_stream_is_what_pyarrow_reads(
-    stream: tuple[list[Field], list[list[Values]]], notes: dict[str, str]
+    stream: tuple[list[ArrowField], list[list[Values]]], notes: dict[str, str]
 ) -> None:
     fields, batches = stream
     data = schema_message(fields, notes)
@@ -119,9 +119,9 @@ def test_a_stream_is_what_pyarrow_reads(
 
 
 def test_every_part_of_a_message_is_aligned() -> None:
-    column = Texts()
+    column = TextColumn()
     column.add(b"x")
-    schema = schema_message([Field("a", UTF8)], {})
+    schema = schema_message([ArrowField("a", UTF8)], {})
     batch = batch_message([column], {})
     for message in (schema, batch):
         assert message[:4] == b"\xff" * 4
@@ -131,15 +131,15 @@ def test_every_part_of_a_message_is_aligned() -> None:
 
 
 def test_a_batch_of_columns_that_are_not_equally_long_cannot_be_made() -> None:
-    longer = Numbers()
+    longer = NumberColumn()
     longer.add(1)
     with pytest.raises(AssertionError):
-        batch_message([Numbers(), longer], {})
+        batch_message([NumberColumn(), longer], {})
 
 
 def test_a_batch_stands_alone_in_a_file_that_is_mapped() -> None:
-    column = Numbers()
+    column = NumberColumn()
     column.add(7)
-    data = schema_message([Field("a", INT64)], {}) + batch_message([column], {}) + END
+    data = schema_message([ArrowField("a", INT64)], {}) + batch_message([column], {}) + END
     found = pa.ipc.open_stream(pa.BufferReader(pa.py_buffer(data))).read_all()
     assert found.to_pylist() == [{"a": 7}]

@@ -23,7 +23,7 @@ BODY_MAX = 1000
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-# One connection with everything that may stand in it.
+# One connection with everything that may be in it.
 LONG = (
     b"\r\nGET /a/b?c=d&e HTTP/1.1\r\nHost: example.org:80\r\nX-Empty:\r\n"
     b"X-A: one \r\nx-a:\ttwo\r\n\r\n"
@@ -220,7 +220,7 @@ def test_the_count_of_headers() -> None:
     assert status_of(head + b"".join(more) + b"\r\n") == 431
     # The same name each time is as much work.
     assert status_of(head + b"X: a\r\n" * HEADERS_MAX + b"\r\n") == 431
-    # Counted anew for every request of a connection.
+    # Counted separately for every request of a connection.
     twice = head + b"".join(more[:60]) + b"\r\n"
     assert len(read(twice * 2).requests) == 2
 
@@ -249,7 +249,7 @@ def test_the_size_of_a_body_that_is_announced() -> None:
     assert reader.refusal is not None
     assert reader.refusal.status == 413
     assert status_of(head % (10**18 - 1)) == 413
-    # Asked first, so never told to go on.
+    # Refused first, so never asked to continue.
     asked = head[:-2] % (BODY_MAX + 1) + b"Expect: 100-continue\r\n\r\n"
     assert not read(asked).wants_continue
 
@@ -281,7 +281,7 @@ def test_the_size_of_chunk_lines_and_extensions() -> None:
     count = EXTENSIONS_SIZE_MAX // 128
     assert len(one(CHUNKED + piece * count + b"0\r\n\r\n").body) == count
     assert status_of(CHUNKED + piece * count + b"1;\r\n") == 400
-    # Counted anew for every request.
+    # Counted separately for every request.
     assert len(read((CHUNKED + piece * count + b"0\r\n\r\n") * 2).requests) == 2
 
 
@@ -300,7 +300,7 @@ def test_empty_lines_before_a_request() -> None:
     assert status_of(most + b"\r\n") == 400
 
 
-# --- what a session sees on the way
+# --- what a session sees in between
 
 
 def test_a_burst_of_requests_comes_out_in_order() -> None:
@@ -361,7 +361,7 @@ def test_leave_to_send_a_body_is_asked_for_once() -> None:
     assert not reader.wants_continue
     reader.feed(b"bc")
     assert reader.requests[0].body == b"abc"
-    # Who sent the body anyway, or has none, or speaks HTTP/1.0, waits for no leave.
+    # A client that sent the body anyway, or has none, or uses HTTP/1.0, needs no 100 Continue.
     assert not read(head + b"abc").wants_continue
     assert not read(head.replace(b"Length: 3", b"Length: 0")).wants_continue
     assert not read(head.replace(b"HTTP/1.1", b"HTTP/1.0")).wants_continue

@@ -1,8 +1,8 @@
-"""h11 reads the same bytes: what we take for a request, it must take for the same request.
+"""h11 reads the same bytes: what we accept as a request, it must accept as the same request.
 
-We refuse more than h11 does, and each kind of it is listed with its reason. The other way round
+We refuse more than h11 does, and each case is listed with its reason. Conversely
 there are two differences: h11 refuses empty lines before a request, and reads nothing behind one of
-HTTP/1.0, even if it asks to be kept alive.
+HTTP/1.0, even if it requests keep-alive.
 """
 
 import h11
@@ -52,7 +52,7 @@ def ours(data: bytes) -> tuple[list[Read], str | None]:
     found: list[Read] = []
     for each in reader.requests:
         found.append(as_read(each))
-        if each.is_1_0:  # h11 knows no HTTP/1.0 that lives on
+        if each.is_1_0:  # h11 has no keep-alive for HTTP/1.0
             break
     return found, refusal
 
@@ -64,7 +64,7 @@ def as_read(request: HttpRequest) -> Read:
 
 
 def theirs(data: bytes) -> tuple[list[Read], bool]:
-    """Return what h11 reads, and whether it refuses what stands behind that."""
+    """Return what h11 reads, and whether it refuses what follows."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 20)
     connection.receive_data(data)
     found: list[Read] = []
@@ -142,7 +142,7 @@ def chunks(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """One request that everybody must read alike."""
+    """One request that every parser must read alike."""
     method = draw(st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"]))
     version = draw(st.sampled_from([b"1.1", b"1.1", b"1.0"]))
     head = method.encode() + b" " + draw(TARGETS).encode() + b" HTTP/" + version + b"\r\n"
@@ -203,7 +203,7 @@ def test_noise_is_read_alike_or_refused(noise: bytes) -> None:
 
 
 def compare(data: bytes) -> None:
-    """Hold our reading against h11's: equal, or shorter with a refusal that has a reason."""
+    """Compare our result with h11's: equal, or shorter with a refusal that has a reason."""
     found, refusal = ours(data)
     expected, is_refused = theirs(data)
     common = min(len(found), len(expected))

@@ -12,9 +12,11 @@ def plain(
     status: int = 200,
     body: bytes = b"{}",
     content_type: str = JSON,
-    extra: bytes = b"",
+    details: bytes = b"",
 ) -> bytes:
-    return response(status, body, content_type, extra, keep_alive=True, is_head=False, is_1_0=False)
+    return response(
+        status, body, content_type, details, keep_alive=True, is_head=False, is_1_0=False
+    )
 
 
 def heard(*data: bytes, method: str = "GET") -> tuple[h11.Response, bytes]:
@@ -87,7 +89,7 @@ def test_a_status_without_a_phrase() -> None:
 
 @given(st.integers(200, 599).filter(lambda status: status not in {204, 304}), st.binary())
 def test_a_client_hears_what_was_said(status: int, body: bytes) -> None:
-    answer, found = heard(plain(status, body, extra=b"X-A: b\r\n"))
+    answer, found = heard(plain(status, body, details=b"X-A: b\r\n"))
     assert (answer.status_code, found) == (status, body)
     assert (b"x-a", b"b") in answer.headers
 

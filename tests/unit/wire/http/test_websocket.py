@@ -221,7 +221,7 @@ def test_the_size_of_a_message() -> None:
     rest = frame(OP_CONTINUATION, b"a" * 500)
     assert heard(read(half + rest, message_max=1000)) == [(OP_BINARY, b"a" * 1000, 0)]
     assert code_of(half + frame(OP_CONTINUATION, b"a" * 501)) == 1009
-    # Counted anew for every message.
+    # Counted separately for every message.
     assert len(read((half + rest) * 3, message_max=1000).messages) == 3
     # A ping has room even when the message has none left.
     full = frame(OP_BINARY, b"a" * 1000, is_last=False)
@@ -320,11 +320,11 @@ def test_we_hear_what_wsproto_hears(data: bytes, cuts: list[int]) -> None:
     if reader.failure is not None and reader.failure.code == 1009:
         return  # wsproto has no limit
     if code == 1007 and (reader.failure is None or found != expected):
-        # wsproto looks into a text before it is whole; until then we hear frames of control.
+        # wsproto checks a text before it is complete; until then we receive control frames.
         assert all(opcode >= OP_CLOSE for opcode, _, _ in found[len(expected) :])
         return
     assert (None if reader.failure is None else reader.failure.code) == code or (
-        # Two things are wrong with the frame, and wsproto looks at the other first.
+        # The frame has two errors, and wsproto checks the other first.
         code is not None and reader.failure is not None
     )
     assert len(found) == len(expected)

@@ -1,12 +1,12 @@
-"""Long JSON made MessagePack in slices: the same as is made of short JSON at once."""
+"""Long JSON converted to MessagePack in slices: the same result as for short JSON at once."""
 
 import json
 import random
 
 import pytest
 
-from jobyard.wire.json.pack import PIECE_SIZE, JsonPack
-from jobyard.wire.msgpack.write import Part, encode
+from jobyard.wire.json.pack import PACKED_PIECE_SIZE, JsonPack
+from jobyard.wire.msgpack.write import RawPart, encode
 from jobyard.wire.payload import NO_JSON, parse_request
 
 
@@ -14,7 +14,7 @@ def packed(text: bytes, most: int) -> bytes | None:
     """Return what comes of a text that is gone through so much at a time."""
     pack = JsonPack(text)
     while not pack.is_done():
-        assert pack.go_on(most) >= 1
+        assert pack.proceed(most) >= 1
     return None if pack.is_bad else pack.packed()
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_json_is_none_here_either(text: bytes, most: int) -> None:
 
 
 def test_a_long_text_is_copied_in_pieces() -> None:
-    text = b'["' + b"x" * (2 * PIECE_SIZE + 5) + b'",1]'
+    text = b'["' + b"x" * (2 * PACKED_PIECE_SIZE + 5) + b'",1]'
     assert packed(text, 1000) == encode(parse_request(text))
 
 
@@ -147,7 +147,7 @@ def test_any_spoiled_text_is_refused_or_read_the_same() -> None:
         if known is NO_JSON:
             assert made is None, bytes(text)
         elif made is not None and made != encode(known):
-            # A key stands twice now.
+            # A key occurs twice now.
             assert len(made) > len(encode(known))
 
 
@@ -155,12 +155,12 @@ def test_the_pairs_of_the_outermost_object() -> None:
     text = b'{"a":1,"b":[1,{"x":2}],"c":null,"d":"x","a":{"y":[3]}}'
     pack = JsonPack(text)
     while not pack.is_done():
-        pack.go_on(1)
+        pack.proceed(1)
     pairs = pack.pairs(10)
     assert pairs is not None
     assert list(pairs) == ["a", "b", "c", "d"]
     assert pairs["c"] is None
-    found = {key: encode(one) for key, one in pairs.items() if isinstance(one, Part)}
+    found = {key: encode(one) for key, one in pairs.items() if isinstance(one, RawPart)}
     assert found == {"a": encode({"y": [3]}), "b": encode([1, {"x": 2}]), "d": encode("x")}
     assert pack.pairs(4) is None
 
@@ -168,7 +168,7 @@ def test_the_pairs_of_the_outermost_object() -> None:
 def test_no_object_has_no_pairs() -> None:
     pack = JsonPack(b"[1]")
     while not pack.is_done():
-        pack.go_on(1)
+        pack.proceed(1)
     assert pack.pairs(10) is None
 
 
@@ -183,4 +183,4 @@ def test_a_step_does_about_what_it_is_asked_for() -> None:
         pack = JsonPack(text)
         while not pack.is_done():
             # A long text without escapes is copied at once, and counted.
-            assert pack.go_on(100) <= 100 + 1100
+            assert pack.proceed(100) <= 100 + 1100

@@ -17,7 +17,7 @@ from jobyard.wire.json.read import (
     text_at,
     value_at,
 )
-from jobyard.wire.json.scan import DEPTH_MAX, LONG_TEXT, NUMBER_SIZE_MAX, skip, skip_blanks
+from jobyard.wire.json.scan import JSON_DEPTH_MAX, LONG_TEXT, NUMBER_SIZE_MAX, skip, skip_blanks
 from jobyard.wire.msgpack.forms import (
     ABSENT,
     KIND_ABSENT,
@@ -61,7 +61,7 @@ GOOD = [
     (b'{"a":1,"a":2}', KIND_MAP),
 ]
 
-# What is no JSON, however much it looks like it.
+# Not JSON, however similar it looks.
 BAD = [
     *(b"", b" ", b"\n", b",", b":", b"]", b"}", b"'a'", b"a", b"undefined", b"\xef\xbb\xbf1"),
     *(b"nul", b"nulL", b"True", b"trua", b"falsx", b"NaN", b"Infinity", b"-Infinity", b"nullx"),
@@ -189,12 +189,12 @@ def test_noise_is_judged_as_python_judges_it(data: bytes) -> None:
 def test_depth_is_bounded_and_costs_nothing(opening: bytes) -> None:
     closing = opening.translate(bytes.maketrans(b"[{", b"]}"), b'"a:')[::-1]
     per = len(closing)
-    for count in range(1, 3 * DEPTH_MAX):
+    for count in range(1, 3 * JSON_DEPTH_MAX):
         data = opening * count + b"1" + closing * count
         depth = count * per
-        assert accepts(data) == (depth <= DEPTH_MAX)
+        assert accepts(data) == (depth <= JSON_DEPTH_MAX)
     # Empty ones are as deep as others.
-    empty = b"[" * DEPTH_MAX + b"]" * DEPTH_MAX
+    empty = b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX
     assert accepts(empty)
     assert not accepts(b"[" + empty + b"]")
     bomb = opening * 1_000_000
@@ -442,7 +442,7 @@ def test_the_first_items_are_those_that_all_begin_with(value: list[object], most
     assert first_items(data, 0, len(data), most) == every[:most]
 
 
-# -- keys that stand twice -------------------------------------------------------------------------
+# -- duplicate keys --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

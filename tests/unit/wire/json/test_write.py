@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
 from jobyard.wire.json.read import read_object
-from jobyard.wire.json.scan import DEPTH_MAX, skip
+from jobyard.wire.json.scan import JSON_DEPTH_MAX, skip
 from jobyard.wire.json.write import (
     JsonRaw,
     Unwritable,
@@ -122,7 +122,7 @@ def test_what_has_no_form() -> None:
 
 def test_what_can_be_written_can_be_read() -> None:
     nested: object = {}
-    for _ in range(DEPTH_MAX - 1):
+    for _ in range(JSON_DEPTH_MAX - 1):
         nested = {"a": nested}
     data = encode(nested)
     assert read_object(data, 0, len(data)) is not None

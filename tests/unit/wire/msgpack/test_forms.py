@@ -10,7 +10,7 @@ from jobyard.errors import Refused
 from jobyard.wire.msgpack import forms
 from jobyard.wire.msgpack.forms import (
     ABSENT,
-    DEPTH_MAX,
+    DECODED_DEPTH_MAX,
     KIND_ABSENT,
     KIND_ARRAY,
     KIND_BIN,
@@ -96,7 +96,7 @@ FORMS: list[tuple[bytes, int, object]] = [
     (b"\x82\xa1a\x01\xa1a" + UNDEFINED, KIND_MAP, {}),
 ]
 
-# Keys that are no text, and how they are printed.
+# Keys that are not text, and how they are printed.
 KEYS: list[tuple[bytes, str]] = [
     (b"\x07", "7"),
     (b"\xcf" + b"\xff" * 8, "18446744073709551615"),
@@ -162,20 +162,20 @@ def test_what_announces_more_than_there_is_ends_at_once(bomb: bytes) -> None:
 
 @pytest.mark.parametrize("level", [b"\x91", b"\x81\xa1a", b"\xdc\x00\x01", b"\xde\x00\x01\xa1a"])
 def test_depth_is_no_matter_to_skip_and_limited_in_decode(level: bytes) -> None:
-    allowed = level * DEPTH_MAX + b"\xc0"
+    allowed = level * DECODED_DEPTH_MAX + b"\xc0"
     value = decode(allowed, 0, len(allowed))
-    for _ in range(DEPTH_MAX):
+    for _ in range(DECODED_DEPTH_MAX):
         assert isinstance(value, dict | list)
         value = value["a"] if isinstance(value, dict) else value[0]
     assert value is None
-    for deep in (level * (DEPTH_MAX + 1) + b"\xc0", level * 1_000_000 + b"\xc0"):
+    for deep in (level * (DECODED_DEPTH_MAX + 1) + b"\xc0", level * 1_000_000 + b"\xc0"):
         assert skip(deep, 0, len(deep)) == len(deep)
         with pytest.raises(Malformed):
             decode(deep, 0, len(deep))
 
 
 def test_maps_as_keys_of_maps_do_not_grow_without_bounds() -> None:
-    data = b"\x81" * DEPTH_MAX + b"\xc0" + b"\x01" * DEPTH_MAX
+    data = b"\x81" * DECODED_DEPTH_MAX + b"\xc0" + b"\x01" * DECODED_DEPTH_MAX
     assert decode(data, 0, len(data)) == {"[object Object]": 1}
 
 

@@ -17,14 +17,14 @@ from jobyard.wire.msgpack.forms import (
     decode,
     skip,
 )
-from jobyard.wire.msgpack.read import KEYS_MAX, Fields, read_fields, text_at
+from jobyard.wire.msgpack.read import KEYS_MAX, MapFields, read_fields, text_at
 from jobyard.wire.msgpack.write import Raw, encode
 from tests.support.msgpack_values import FRAMES, WIDE_VALUES, as_read, same
 
 UNDEFINED = Raw(b"\xd4\0\0")
 
 
-def fields_of(value: object) -> Fields:
+def fields_of(value: object) -> MapFields:
     data = encode(value)
     fields = read_fields(data, 0, len(data))
     assert fields is not None
@@ -32,7 +32,7 @@ def fields_of(value: object) -> Fields:
 
 
 def number(form: str, value: float) -> Raw:
-    """Return a number in the form that is asked for, not in the shortest."""
+    """Return a number in the requested form, not in the shortest."""
     first = {"Q": b"\xcf", "q": b"\xd3", "f": b"\xca", "d": b"\xcb", "I": b"\xce"}[form]
     return Raw(first + struct.pack(">" + form, value))
 

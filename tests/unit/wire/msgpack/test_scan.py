@@ -1,24 +1,24 @@
-"""Long MessagePack looked through in slices: the same verdict as of a short value at once."""
+"""Long MessagePack scanned in slices: the same verdict as for a short value at once."""
 
 import random
 
 import pytest
 
 from jobyard.wire.msgpack.forms import is_deeper, skip
-from jobyard.wire.msgpack.scan import LONG, MALFORMED, TOO_DEEP, UNKNOWN, WHOLE, Scan
+from jobyard.wire.msgpack.scan import LONG, MALFORMED, TOO_DEEP, UNKNOWN, WHOLE, MsgpackScan
 from tests.support.bunqueue import pack
 
 
-def scanned(data: bytes, most: int, depth_max: int = 512) -> Scan:
+def scanned(data: bytes, most: int, depth_max: int = 512) -> MsgpackScan:
     """Return a scan that is through."""
-    scan = Scan(data, 0, len(data), depth_max)
+    scan = MsgpackScan(data, 0, len(data), depth_max)
     while scan.verdict == UNKNOWN:
-        assert scan.go_on(most) <= most
+        assert scan.proceed(most) <= most
     return scan
 
 
 def verdict(data: bytes, depth_max: int = 512) -> int:
-    """Return what is said of a value at once."""
+    """Return the verdict on a value read at once."""
     if is_deeper(data, 0, len(data), depth_max):
         return TOO_DEEP
     return WHOLE if skip(data, 0, len(data)) == len(data) else MALFORMED

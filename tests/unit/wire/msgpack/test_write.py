@@ -9,7 +9,7 @@ from librt.strings import BytesWriter
 
 from jobyard.wire.msgpack.forms import (
     ABSENT,
-    DEPTH_MAX,
+    DECODED_DEPTH_MAX,
     KIND_FLOAT,
     Ext,
     Malformed,
@@ -205,7 +205,7 @@ def test_keys_that_are_no_text_are_printed() -> None:
 def test_values_nested_too_deep_are_refused() -> None:
     for wrap in (lambda inner: [inner], lambda inner: {"a": inner}):
         value: object = None
-        for _ in range(DEPTH_MAX):
+        for _ in range(DECODED_DEPTH_MAX):
             value = wrap(value)
         data = encode(value)
         assert decode(data, 0, len(data)) == value

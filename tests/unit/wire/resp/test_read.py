@@ -10,7 +10,7 @@ from jobyard.wire.resp.read import (
     STRANGER_LIMITS,
     BadResp,
     Command,
-    Limits,
+    RespLimits,
     RespReader,
     of_arguments,
     parse_integer,
@@ -18,7 +18,7 @@ from jobyard.wire.resp.read import (
 )
 from tests.support.resp import pack
 
-# redis-py splits what stands first at its spaces.
+# redis-py splits the first argument at its spaces.
 ARGUMENTS = st.lists(st.binary(max_size=20), max_size=6).map(lambda rest: [b"SET", *rest])
 
 
@@ -26,7 +26,7 @@ def words(command: Command) -> list[bytes]:
     return [command.arg(at) for at in range(command.count())]
 
 
-def read(*pieces: bytes, limits: Limits = LIMITS) -> list[list[bytes]]:
+def read(*pieces: bytes, limits: RespLimits = LIMITS) -> list[list[bytes]]:
     reader = RespReader(limits)
     commands = []
     for piece in pieces:
@@ -36,7 +36,7 @@ def read(*pieces: bytes, limits: Limits = LIMITS) -> list[list[bytes]]:
     return commands
 
 
-def refusal(data: bytes, limits: Limits = LIMITS) -> str:
+def refusal(data: bytes, limits: RespLimits = LIMITS) -> str:
     with pytest.raises(BadResp) as caught:
         read(data, limits=limits)
     return str(caught.value)
@@ -113,7 +113,7 @@ def test_a_request_for_nothing_is_passed_over(nothing: bytes) -> None:
         (b"*1\r\n$x\r\n", "invalid bulk length"),
         (b"*1\r\n:1\r\n", "expected '$', got ':'"),
         (b"*1\r\n\n", r"expected '$', got '\x0a'"),
-        (b"*1\r\n$1\r\nxyz", "expected the end of a line behind an argument"),
+        (b"*1\r\n$1\r\nxyz", "expected CRLF after an argument"),
         (b'SET "a', ""),
         (b'SET "a\r\n', "unbalanced quotes in request"),
         (b'SET "a"b\r\n', "unbalanced quotes in request"),
@@ -133,7 +133,7 @@ def test_a_stranger_may_ask_less() -> None:
 
 
 def test_all_arguments_together_are_limited() -> None:
-    limits = Limits(100, 50, 100, 100)
+    limits = RespLimits(100, 50, 100, 100)
     assert read(pack(b"x" * 50), limits=limits)
     assert refusal(pack(b"x" * 50, b"x" * 50), limits) == "invalid bulk length"
 
@@ -245,7 +245,7 @@ def test_arguments_of_a_long_command_that_were_set_aside_come_in_their_order(pie
 
 
 def test_what_was_set_aside_counts_for_the_length_of_a_command() -> None:
-    limits = Limits(100, 30_000, 50_000, 100)
+    limits = RespLimits(100, 30_000, 50_000, 100)
     reader = RespReader(limits)
     reader.feed(b"*3\r\n$20000\r\n" + b"x" * 20_000 + b"\r\n$5\r\n")
     assert reader.next() is None

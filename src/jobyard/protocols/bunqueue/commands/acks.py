@@ -1,7 +1,7 @@
-"""ACKB: many jobs finished by one command.
+"""ACKB: finish many jobs with one command.
 
-One that cannot be finished does not keep the others from it, so a long list is gone through in
-slices. What is wrong with the lists themselves is found before the first job is finished.
+A job that cannot be finished does not affect the others, so a long list is processed in slices.
+Errors in the lists themselves are found before the first job is finished.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from jobyard.protocols.bunqueue.door import Answer
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
-    from jobyard.wire.msgpack.read import Fields
+    from jobyard.wire.msgpack.read import MapFields
 
-# Of one ACKB; and what is done in its turn, whatever else is to be done there.
+# Limit of one ACKB; and how many jobs are finished in its turn, whatever the turn's load.
 ACKS_MAX: Final = 100_000
-AT_ONCE: Final = 1000
+ACKS_AT_ONCE: Final = 1000
 
-# To check an id and to finish a job, in units of work.
+# The cost of checking ids and of finishing a job, in units of work.
 _CHECKED_PER_UNIT: Final = 16
 _ACK_UNITS: Final = 2
 _BYTES_PER_UNIT: Final = 1024
 
 _TRUE: Final = 0xC3
-# Nothing, or JavaScript's undefined.
+# nil, or JavaScript's undefined.
 _NOTHING: Final = (b"\xc0", b"\xd4\x00\x00")
 
 
 def ack_batch(session: BunqueueSession, request: Request) -> None:
     """Finish many jobs."""
     acks = Acks(session, request.fields)
-    if acks.count > AT_ONCE:
+    if acks.count > ACKS_AT_ONCE:
         answer = session.begin(request, acks, acks.answer)
         if answer is not None:
             session.answer(request.req_id, answer)
@@ -65,9 +65,9 @@ def ack_batch(session: BunqueueSession, request: Request) -> None:
 
 @final
 class _Items:
-    """Goes along an array; one that is not there has a count below zero."""
+    """Iterates over an array field; its count is -1 if the field is missing."""
 
-    def __init__(self, fields: Fields, key: bytes) -> None:
+    def __init__(self, fields: MapFields, key: bytes) -> None:
         self._data = fields.data
         self._ends = fields.ends
         self.count: i64 = -1
@@ -77,7 +77,7 @@ class _Items:
             self.count, self._at = array_header(self._data, start, self._end)
 
     def next(self) -> tuple[i64, i64]:
-        """Return where the next item starts and ends, and pass it."""
+        """Return the start and end of the next item, and advance."""
         start = self._at
         ends = self._ends
         if ends is None:
@@ -87,7 +87,7 @@ class _Items:
         return start, self._at
 
     def next_content(self) -> bytes | None:
-        """Return the UTF-8 of the next item, which is passed; None if it is no text."""
+        """Return the UTF-8 of the next item, or None if it is not text, and advance."""
         start, end = self.next()
         if kind_of(self._data, start) != KIND_TEXT:
             return None
@@ -96,9 +96,9 @@ class _Items:
 
 @final
 class Acks(Task):
-    """The jobs of one ACKB on their way."""
+    """Checks the ids of one ACKB and finishes the jobs."""
 
-    def __init__(self, session: BunqueueSession, fields: Fields) -> None:
+    def __init__(self, session: BunqueueSession, fields: MapFields) -> None:
         super().__init__()
         self._session = session
         self._yard = session.yard
@@ -121,22 +121,22 @@ class Acks(Task):
         self._done: i64 = 0
         self.ignored: list[object] = []
         self._ignored_ids: list[object] = []
-        # Not told before this batch of the journal is safe.
+        # The answer waits until this journal batch is durable.
         self.newest: i64 = 0
 
     def run(self, now_ms: i64) -> None:
-        """Do all of it at one moment."""
+        """Process the whole list at once."""
         while self._done < self.count:
-            self._go_on(1 << 40, now_ms)
+            self._proceed(1 << 40, now_ms)
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Check some ids, or finish some jobs."""
         done: i64 = 0
         while done < most and self._done < self.count:
-            done += self._go_on(most - done, now_ms)
+            done += self._proceed(most - done, now_ms)
         return done
 
-    def _go_on(self, most: i64, now_ms: i64) -> i64:
+    def _proceed(self, most: i64, now_ms: i64) -> i64:
         if self._checked_count < self.count:
             return self._check(most)
         done: i64 = 0
@@ -187,13 +187,13 @@ class Acks(Task):
         try:
             complete_run(self._yard, job, result, keep, now_ms)
         except (YardFull, StorageFull, ResultTooLarge):
-            # Those before it have ended, and must not be asked for again.
+            # Refusing all would make the client repeat jobs that have been finished.
             return False
         self.newest = max(self.newest, job.batch)
         return True
 
     def answer(self) -> Answer:
-        """Return which ones were ignored, if any were."""
+        """Return which jobs were ignored, if any."""
         if not self.ignored:
             return {}
         return {"data": {"ignoredIndices": self.ignored, "ignoredIds": self._ignored_ids}}

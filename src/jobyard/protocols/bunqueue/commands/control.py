@@ -1,6 +1,6 @@
-"""Commands that change a job or a queue outside of its usual run.
+"""Commands that change a job or a queue outside of the normal job life cycle.
 
-Checks who may, then leaves the change to a verb of the engine, and that of many jobs to a task.
+Each checks whether the client may, then calls a verb of the engine, or a task for many jobs.
 """
 
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.clearing import Clearing, Promotion
+from jobyard.engine.jobs.clearing import PromotionTask, RemovalTask
 from jobyard.engine.jobs.finish import fail, release
-from jobyard.engine.jobs.listing import Choice, count_of
+from jobyard.engine.jobs.listing import JobSelection, count_of
 from jobyard.engine.jobs.move import (
     lay_aside,
     promote,
@@ -34,23 +34,23 @@ from jobyard.engine.jobs.queues import (
     settings_of,
     stop_counting,
 )
-from jobyard.engine.jobs.subscriptions import drop_audience
 from jobyard.engine.state import bus
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
+from jobyard.engine.subscriptions.subscriptions import drop_subscriptions
 from jobyard.errors import Refused
-from jobyard.model.details import UNKNOWN
+from jobyard.model.details import FailureReason
 from jobyard.model.family import BEANSTALK, BUNQUEUE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, JSON, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Settings
 from jobyard.protocols.bunqueue.commands import push_options
-from jobyard.protocols.bunqueue.commands.flow_links import with_kin
+from jobyard.protocols.bunqueue.commands.flow_links import with_relatives
 from jobyard.protocols.bunqueue.commands.jobs import check_lease, named_job
-from jobyard.protocols.bunqueue.commands.leases import see_to_room
+from jobyard.protocols.bunqueue.commands.leases import ensure_room
 from jobyard.protocols.bunqueue.commands.query import (
-    NUMBER_MAX,
+    SAFE_INTEGER_MAX,
     chosen,
     is_paused,
     refuse_unless_active,
@@ -64,20 +64,20 @@ from jobyard.protocols.bunqueue.job_fields import created_ms, state_text
 from jobyard.protocols.bunqueue.long_answers import LongList
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
-from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.read import MapFields
 from jobyard.wire.msgpack.write import encode
 from jobyard.wire.numbers import NO_NUMBER, NOT_FINITE, flaw_of, nearest
 from jobyard.wire.payload import to_json, to_raw
 
 WAIT_MS_DEFAULT: Final = 30_000
-WAIT_MS_MAX: Final = 600_000
+JOB_WAIT_MS_MAX: Final = 600_000
 RATE_MS_DEFAULT: Final = 1000
 CLEAN_LIMIT_DEFAULT: Final = 1000
-LIMIT_MAX: Final = 1 << 31
-# What it takes to tell of a queue, in jobs looked at.
+RATE_LIMIT_MAX: Final = 1 << 31
+# The cost of one row of a queue, in units of work.
 ROW_UNITS: Final = 8
 
-# What a name may have beside letters and digits.
+# Characters allowed in a queue name in addition to letters and digits.
 _SIGNS: Final = str.maketrans("", "", "_-.:")
 _PENDING: Final = (READY, DELAYED, BLOCKED)
 
@@ -90,13 +90,13 @@ def _asked_job(session: BunqueueSession, request: Request) -> Job | None:
     return None if name is None else find_job(session.yard, name)
 
 
-def _check_token(session: BunqueueSession, job: Job, fields: Fields) -> None:
-    """Refuse unless the caller may end the run of a job."""
+def _check_token(session: BunqueueSession, job: Job, fields: MapFields) -> None:
+    """Refuse unless the client may end the run of a job."""
     check_lease(session, job, fields.content(b"id") or b"", fields.content(b"token"))
 
 
 def cancel(session: BunqueueSession, request: Request) -> Answer:
-    """Remove a job that nobody runs and that has not ended."""
+    """Remove a job that is neither running nor ended."""
     job = _asked_job(session, request)
     if job is None or job.state not in _PENDING:
         raise Refused("Job not found or cannot be cancelled")
@@ -105,7 +105,7 @@ def cancel(session: BunqueueSession, request: Request) -> Answer:
 
 
 def update(session: BunqueueSession, request: Request) -> Answer:
-    """Give a job other data, also while it is run."""
+    """Replace the data of a job, even while it runs."""
     job = _asked_job(session, request)
     if job is None or job.state in (DEAD, DONE):
         raise Refused("Job not found or cannot be updated")
@@ -113,7 +113,7 @@ def update(session: BunqueueSession, request: Request) -> Answer:
     codec = JSON
     if job.family == BUNQUEUE:
         old = session.yard.bodies.fetch(job) if job.codec == MSGPACK else None
-        body = body if old is None else with_kin(old, body)
+        body = body if old is None else with_relatives(old, body)
         codec = MSGPACK
     elif job.family == BEANSTALK:
         body = to_raw(MSGPACK, body)
@@ -125,14 +125,14 @@ def update(session: BunqueueSession, request: Request) -> Answer:
 
 
 def change_priority(session: BunqueueSession, request: Request) -> Answer:
-    """Give a job that waits another priority, and its place among those of that."""
+    """Change the priority of a waiting job, and optionally its LIFO or FIFO order."""
     job = _asked_job(session, request)
     if job is None or job.state not in _PENDING:
         raise Refused("Job not found or not in queue")
     value = request.fields.value(b"priority")
     is_lifo: bool | None = None
-    extra = job.extra
-    if extra is not None and extra.group_id:
+    details = job.details
+    if details is not None and details.group_id:
         rank = push_options.checked("priority", value, 0, push_options.GROUP_PRIORITY_MAX)
     else:
         rank = -push_options.checked(
@@ -142,13 +142,13 @@ def change_priority(session: BunqueueSession, request: Request) -> Answer:
             is_lifo = True
         elif request.fields.is_false(b"lifo"):
             is_lifo = False
-    see_to_room(session, job, 0, request.now_ms)
+    ensure_room(session, job, 0, request.now_ms)
     set_rank(session.yard, job, rank, request.now_ms, is_lifo=is_lifo)
     return {}
 
 
 def change_delay(session: BunqueueSession, request: Request) -> Answer:
-    """Let a job be ready after another delay, counted from now."""
+    """Change the delay of a job, counted from now."""
     job = _asked_job(session, request)
     if job is None or job.state not in (READY, DELAYED, LEASED):
         raise Refused("Job not found or cannot change delay")
@@ -158,13 +158,13 @@ def change_delay(session: BunqueueSession, request: Request) -> Answer:
     if job.state == LEASED:
         _delay_active(session, job, delay_ms, request)
     else:
-        see_to_room(session, job, 0, request.now_ms)
+        ensure_room(session, job, 0, request.now_ms)
         set_due(session.yard, job, delay_ms, request.now_ms)
     return {}
 
 
 def move_to_delayed(session: BunqueueSession, request: Request) -> Answer:
-    """End the run of a job for now; it is tried again after a delay, and no attempt is counted."""
+    """End the run of a job and retry it after a delay, without counting an attempt."""
     job = named_job(session, request.fields)
     refuse_unless_active(job)
     _check_token(session, job, request.fields)
@@ -177,7 +177,7 @@ def _delay_active(session: BunqueueSession, job: Job, delay_ms: i64, request: Re
     _check_token(session, job, request.fields)
     yard = session.yard
     if yard.bus.is_on:
-        event = bus.Event(bus.DELAYED, job.queue, job, request.now_ms)
+        event = bus.Event(bus.EventName.DELAYED, job.queue, job, request.now_ms)
         event.before = "active"
         event.delay_ms = delay_ms
         yard.bus.tell(event)
@@ -189,36 +189,36 @@ def promote_job(session: BunqueueSession, request: Request) -> Answer:
     job = _asked_job(session, request)
     if job is None or job.state != DELAYED:
         raise Refused("Job not found or not delayed")
-    see_to_room(session, job, 0, request.now_ms)
+    ensure_room(session, job, 0, request.now_ms)
     promote(session.yard, job, request.now_ms)
     return {}
 
 
 def promote_jobs(session: BunqueueSession, request: Request) -> Answer | None:
-    """Make delayed jobs ready now, those first that would be ready first."""
+    """Make delayed jobs ready now, in the order in which they are due."""
     fields = request.fields
     queue = session.yard.queues.get(push_options.queue_name(fields))
-    most = push_options.number(fields, b"count", NUMBER_MAX, 0, NUMBER_MAX)
+    most = push_options.number(fields, b"count", SAFE_INTEGER_MAX, 0, SAFE_INTEGER_MAX)
     if queue is None:
         return {"count": 0}
-    promotion = Promotion(session.yard, queue, most)
+    promotion = PromotionTask(session.yard, queue, most)
     return session.begin(request, promotion, lambda: {"count": int(promotion.count)})
 
 
 def move_to_wait(session: BunqueueSession, request: Request) -> Answer:
-    """Make a job ready from where it is: given back, before its time, or anew."""
+    """Make a running, delayed or dead job ready."""
     yard = session.yard
     now_ms = request.now_ms
     job = _asked_job(session, request)
     if job is not None and job.state == LEASED:
         _check_token(session, job, request.fields)
-        tell(yard, bus.WAITING, job, "active", now_ms)
+        tell(yard, bus.EventName.WAITING, job, "active", now_ms)
         release(yard, job, job.rank, 0, now_ms)
     elif job is not None and job.state == DELAYED:
-        see_to_room(session, job, 0, now_ms)
+        ensure_room(session, job, 0, now_ms)
         promote(yard, job, now_ms)
     elif job is not None and job.state == DEAD:
-        see_to_room(session, job, 0, now_ms)
+        ensure_room(session, job, 0, now_ms)
         revive(yard, job, now_ms)
     elif job is None or job.state != READY:
         state = "unknown" if job is None else state_text(job)
@@ -227,24 +227,26 @@ def move_to_wait(session: BunqueueSession, request: Request) -> Answer:
 
 
 def discard(session: BunqueueSession, request: Request) -> Answer:
-    """Give a job up."""
+    """Move a job to the dead jobs."""
     job = named_job(session, request.fields)
     if job.state in (DEAD, DONE):
         raise Refused("Job not found")
     if job.state == LEASED:
         _check_token(session, job, request.fields)
         now_ms = request.now_ms
-        fail(session.yard, job, "Job discarded", now_ms, reason=UNKNOWN, is_final=True)
+        fail(
+            session.yard, job, "Job discarded", now_ms, reason=FailureReason.UNKNOWN, is_final=True
+        )
     else:
-        see_to_room(session, job, 0, request.now_ms)
+        ensure_room(session, job, 0, request.now_ms)
         lay_aside(session.yard, job, "Job discarded", request.now_ms)
     return {}
 
 
 def wait_job(session: BunqueueSession, request: Request) -> Answer | None:
-    """Answer once a job is done, or the time is over."""
+    """Answer when a job is done or the time is over."""
     fields = request.fields
-    timeout_ms = push_options.number(fields, b"timeout", WAIT_MS_DEFAULT, 0, WAIT_MS_MAX)
+    timeout_ms = push_options.number(fields, b"timeout", WAIT_MS_DEFAULT, 0, JOB_WAIT_MS_MAX)
     job = named_job(session, fields)
     if job.state == DONE:
         answer: Answer = {"completed": True}
@@ -262,15 +264,15 @@ def wait_job(session: BunqueueSession, request: Request) -> Answer | None:
 
 
 def pause_queue(session: BunqueueSession, request: Request) -> Answer:
-    """Give out no jobs of a queue until it is resumed."""
+    """Pause a queue until it is resumed."""
     name = push_options.queue_name(request.fields)
-    see_to_room(session, None, 0, request.now_ms)
+    ensure_room(session, None, 0, request.now_ms)
     set_paused(session.yard, open_queue(session.yard, name), request.now_ms, is_paused=True)
     return {}
 
 
 def resume_queue(session: BunqueueSession, request: Request) -> Answer:
-    """Give out jobs again, whoever paused the queue."""
+    """Resume a queue, even if another door paused it."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     if queue is not None:
         set_paused(session.yard, queue, request.now_ms, is_paused=False)
@@ -278,14 +280,14 @@ def resume_queue(session: BunqueueSession, request: Request) -> Answer:
 
 
 def tell_paused(session: BunqueueSession, request: Request) -> Answer:
-    """Tell whether a queue is paused."""
+    """Show whether a queue is paused."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     return {"paused": queue is not None and is_paused(queue, request.now_ms)}
 
 
 def list_queues(session: BunqueueSession, request: Request) -> Answer | None:
-    """List the queues that hold a job or for which something is set."""
-    rows = Rows(session.yard, _queue_row, request.now_ms)
+    """List the queues that have jobs or settings."""
+    rows = QueueStates(session.yard, _queue_row, request.now_ms)
     return session.begin(request, rows, lambda: {"queues": rows.rows.value()})
 
 
@@ -301,13 +303,13 @@ def _queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
     }
 
 
-# Tells of a queue in a list of them.
+# Returns the row of a queue in a list of queues.
 RowOf = Callable[[Queue, i64], dict[str, object]]
 
 
 @final
-class Rows(Task):
-    """Tells of all queues there are for a client, each as it is when its turn comes."""
+class QueueStates(Task):
+    """Encodes all queues that clients can see, each with its state when its slice runs."""
 
     def __init__(self, yard: Yard, row_of: RowOf, now_ms: i64) -> None:
         super().__init__()
@@ -319,8 +321,8 @@ class Rows(Task):
         self._now_ms: i64 = now_ms
         self.rows = LongList()
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
-        """Tell of some."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Encode some queues."""
         done: i64 = 0
         while done < most and self._names:
             queue = self._yard.queues.get(self._names.pop())
@@ -331,13 +333,13 @@ class Rows(Task):
 
 
 def is_listed(queue: Queue) -> bool:
-    """Tell whether a queue is there for a client: it holds a job, or something is set for it."""
+    """Return whether clients can see a queue: it has jobs or settings, and a valid name."""
     is_known = queue.jobs_count() > 0 or (queue.rules is not None and is_ruled(queue.rules))
     return is_known and _is_spellable(queue.name)
 
 
 def _is_spellable(name: str) -> bool:
-    """Tell whether a command of this protocol could name a queue; other doors allow more."""
+    """Return whether this protocol allows a queue name; other doors allow more names."""
     letters = name.translate(_SIGNS)
     return name.isascii() and (letters.isalnum() or not letters)
 
@@ -346,20 +348,20 @@ def _is_spellable(name: str) -> bool:
 
 
 def drain(session: BunqueueSession, request: Request) -> Answer | None:
-    """Remove all jobs that wait; delayed ones stay."""
+    """Remove all waiting jobs; delayed jobs stay."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     if queue is None:
         return {"count": 0}
-    clearing = Clearing(session.yard, queue, Choice(frozenset((READY,))))
+    clearing = RemovalTask(session.yard, queue, JobSelection(frozenset((READY,))))
     return session.begin(request, clearing, lambda: {"count": int(clearing.count)})
 
 
 def clean(session: BunqueueSession, request: Request) -> Answer | None:
-    """Remove jobs that were put, or ended, longer ago than a time of grace; never active ones."""
+    """Remove jobs that were put, or ended, before the grace period; never active ones."""
     fields = request.fields
     name = push_options.queue_name(fields)
-    grace_ms = push_options.needed(fields, b"grace", 0, NUMBER_MAX)
-    limit = push_options.number(fields, b"limit", CLEAN_LIMIT_DEFAULT, 0, NUMBER_MAX)
+    grace_ms = push_options.needed(fields, b"grace", 0, SAFE_INTEGER_MAX)
+    limit = push_options.number(fields, b"limit", CLEAN_LIMIT_DEFAULT, 0, SAFE_INTEGER_MAX)
     words = state_words(fields)
     queue = session.yard.queues.get(name)
     if queue is None:
@@ -367,7 +369,7 @@ def clean(session: BunqueueSession, request: Request) -> Answer | None:
     choice = chosen(queue, words, request.now_ms)
     choice.states -= frozenset((LEASED,))
     until_ms = session.door.wall_ms(request.now_ms) - grace_ms
-    clearing = Clearing(
+    clearing = RemovalTask(
         session.yard,
         queue,
         choice,
@@ -389,7 +391,7 @@ def _age_from(door: BunqueueDoor, job: Job) -> i64:
 
 
 def obliterate(session: BunqueueSession, request: Request) -> Answer | None:
-    """Remove a queue with all its jobs, even active ones, and all that was set for it."""
+    """Remove a queue with all its jobs, even active ones, and all its settings."""
     yard = session.yard
     now_ms = request.now_ms
     queue = yard.queues.get(push_options.queue_name(request.fields))
@@ -401,16 +403,16 @@ def obliterate(session: BunqueueSession, request: Request) -> Answer | None:
 
 
 def _forget_queue(yard: Yard, queue: Queue, now_ms: i64) -> Answer:
-    """Forget what was set for a queue whose jobs are gone."""
+    """Remove the settings of a queue whose jobs are gone."""
     end_pause(yard, queue, now_ms)
     _forget_rules(yard, queue, now_ms)
     stop_counting(yard, queue)
-    drop_audience(yard, queue)
+    drop_subscriptions(yard, queue)
     return {}
 
 
 def _forget_rules(yard: Yard, queue: Queue, now_ms: i64) -> None:
-    """Set nothing more for a queue, which goes with that unless someone waits there."""
+    """Reset all rules of a queue, which removes the queue unless clients wait on it."""
     rules = queue.rules
     if rules is None:
         drop_if_idle(yard, queue)
@@ -427,23 +429,23 @@ def _forget_rules(yard: Yard, queue: Queue, now_ms: i64) -> None:
 # -- limits ------------------------------------------------------------------------------------
 
 
-def _limit(fields: Fields) -> i64:
-    """Return a limit; one below zero lets nothing pass, as zero does."""
+def _limit(fields: MapFields) -> i64:
+    """Read a limit; a negative limit counts as zero, which blocks all jobs."""
     value = fields.value(b"limit")
     if flaw_of(value) in (NO_NUMBER, NOT_FINITE):
         raise Refused("limit must be a finite number")
-    return min(max(nearest(value), 0), LIMIT_MAX)
+    return min(max(nearest(value), 0), RATE_LIMIT_MAX)
 
 
 def rate_limit(session: BunqueueSession, request: Request) -> Answer:
-    """Let no more than so many jobs of a queue be taken in a time."""
+    """Limit how many jobs of a queue are taken per duration."""
     fields = request.fields
     yard = session.yard
     name = push_options.queue_name(fields)
     limit = _limit(fields)
     duration_ms = push_options.number(fields, b"duration", RATE_MS_DEFAULT, 1, DAY_MS)
     ttl_ms = push_options.number(fields, b"ttl", 0, 0, push_options.YEAR_MS)
-    see_to_room(session, None, 0, request.now_ms)
+    ensure_room(session, None, 0, request.now_ms)
     queue = open_queue(yard, name)
     settings = copy_settings(queue)
     settings.rate_most = limit
@@ -456,7 +458,7 @@ def rate_limit(session: BunqueueSession, request: Request) -> Answer:
 
 
 def rate_limit_clear(session: BunqueueSession, request: Request) -> Answer:
-    """Limit the rate of a queue no longer."""
+    """Remove the rate limit of a queue."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     if queue is not None and settings_of(queue).rate_most >= 0:
         _free_rate(session.yard, queue, request.now_ms)
@@ -473,7 +475,7 @@ def _free_rate(yard: Yard, queue: Queue, now_ms: i64) -> None:
 
 @final
 class RateEnd(Alarm):
-    """The end of a limit that was set for a time."""
+    """Timer that ends a temporary rate limit."""
 
     def __init__(self, yard: Yard, name: str) -> None:
         number = yard.new_number()
@@ -482,7 +484,7 @@ class RateEnd(Alarm):
         self._name = name
 
     def ring(self, now_ms: i64) -> None:
-        """Free the rate, unless it was limited anew and for longer."""
+        """Remove the rate limit, unless it was set again to last longer."""
         queue = self._yard.queues.get(self._name)
         if queue is None:
             return
@@ -492,7 +494,7 @@ class RateEnd(Alarm):
 
 
 def arm_rate_ends(yard: Yard, now_ms: i64) -> None:
-    """See that limits set for a time before the last stop end too."""
+    """Arm the timers of temporary rate limits that were set before a restart."""
     for name, queue in yard.queues.items():
         until_ms = settings_of(queue).rate_until_ms
         if until_ms > 0:
@@ -501,16 +503,16 @@ def arm_rate_ends(yard: Yard, now_ms: i64) -> None:
 
 
 def set_concurrency(session: BunqueueSession, request: Request) -> Answer:
-    """Let no more than so many jobs of a queue be run at a time."""
+    """Limit how many jobs of a queue run at once."""
     name = push_options.queue_name(request.fields)
     limit = _limit(request.fields)
-    see_to_room(session, None, 0, request.now_ms)
+    ensure_room(session, None, 0, request.now_ms)
     _set_concurrency(session, open_queue(session.yard, name), limit, request.now_ms)
     return {}
 
 
 def clear_concurrency(session: BunqueueSession, request: Request) -> Answer:
-    """Limit no longer how many jobs of a queue are run."""
+    """Remove the concurrency limit of a queue."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     if queue is not None and settings_of(queue).concurrency >= 0:
         _set_concurrency(session, queue, NO_LIMIT, request.now_ms)
@@ -524,7 +526,7 @@ def _set_concurrency(session: BunqueueSession, queue: Queue, limit: i64, now_ms:
 
 
 def get_queue_limits(session: BunqueueSession, request: Request) -> Answer:
-    """Show the limits of a queue, and whether they hold it up."""
+    """Show the limits of a queue, and whether they are reached."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     limits: dict[str, object] = {
         "rateLimit": None,
@@ -544,7 +546,7 @@ def get_queue_limits(session: BunqueueSession, request: Request) -> Answer:
 
 
 def _closed_ms(session: BunqueueSession, queue: Queue, now_ms: i64) -> i64:
-    """Return for how long a limit of the rate lasts, or else lets nothing pass."""
+    """Return the remaining time of a temporary rate limit, else the time until the next job."""
     rules = queue.rules
     assert rules is not None
     until_ms = rules.settings.rate_until_ms
@@ -556,7 +558,7 @@ def _closed_ms(session: BunqueueSession, queue: Queue, now_ms: i64) -> i64:
     return bucket.next_ms(now_ms) - now_ms
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+CONTROL_COMMANDS: Final[dict[bytes, Command]] = {
     b"Cancel": cancel,
     b"Update": update,
     b"ChangePriority": change_priority,

@@ -1,30 +1,20 @@
-"""Commands about jobs at rest: the dead-letter queue, done jobs that run again, and their settings.
+"""Commands for ended jobs: the dead-letter queue, retries of done jobs, and their settings.
 
-The dead of all families stand in one line, so buried jobs of beanstalk are listed, retried and
-purged here too; what is set for ages and numbers does not touch them.
+Dead jobs of all families are in one list, so buried beanstalk jobs are listed, retried and purged
+here too; the limits of age and number do not apply to them.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.clearing import Remove, RestAct, RestWork, Revive
+from jobyard.engine.jobs.clearing import EndedJobAction, EndedJobsTask, RemoveEnded, ReviveEnded
 from jobyard.engine.jobs.listing import count_of
 from jobyard.engine.jobs.move import remove, revive
 from jobyard.engine.jobs.queues import open_queue, set_settings, settings_of
 from jobyard.engine.jobs.retention import expires_ms, has_room, look_again, retries_ms
 from jobyard.errors import Refused, YardFull
-from jobyard.model.details import (
-    ATTEMPTS_USED,
-    DAMAGED,
-    EXPLICIT,
-    STALLED,
-    TIMED_OUT,
-    TTL_OVER,
-    UNKNOWN,
-    WORKER_LOST,
-    Outcome,
-)
+from jobyard.model.details import FailureReason, Outcome
 from jobyard.model.family import counts_attempts
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.limits import NEVER_MS
@@ -34,62 +24,62 @@ from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.job_fields import job_value
-from jobyard.protocols.bunqueue.long_answers import BYTES_PER_UNIT, LongList
+from jobyard.protocols.bunqueue.long_answers import WRITTEN_PER_UNIT, LongList
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_MAP, KIND_NIL
-from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.read import MapFields
 from jobyard.wire.msgpack.write import Raw, encode
 
-# One answer tells no more than this, whatever was asked: it must fit into a frame, twice.
+# Limits of one answer: it must fit into a frame with every job listed twice.
 ENTRIES_MAX: Final = 10_000
 ANSWER_BYTES_MAX: Final = 24 << 20
-# What it takes to list one, in jobs looked at.
+# The cost of listing one job, in units of work.
 LIST_UNITS: Final = 16
 
 YEAR_MS: Final = 365 * DAY_MS
-COUNT_MAX: Final = 1_000_000_000
+DLQ_COUNT_MAX: Final = 1_000_000_000
 
 REASONS: Final = {
-    EXPLICIT: "explicit_fail",
-    ATTEMPTS_USED: "max_attempts_exceeded",
-    TIMED_OUT: "timeout",
-    STALLED: "stalled",
-    TTL_OVER: "ttl_expired",
-    WORKER_LOST: "worker_lost",
-    UNKNOWN: "unknown",
+    FailureReason.EXPLICIT: "explicit_fail",
+    FailureReason.ATTEMPTS_USED: "max_attempts_exceeded",
+    FailureReason.TIMED_OUT: "timeout",
+    FailureReason.STALLED: "stalled",
+    FailureReason.TTL_OVER: "ttl_expired",
+    FailureReason.WORKER_LOST: "worker_lost",
+    FailureReason.UNKNOWN: "unknown",
 }
-# Nor is this one: what the disk gives for its data is not what was pushed.
-CORRUPT: Final = "corrupt"
-# Not a reason of the original: a client of beanstalk laid the job aside.
-BURIED: Final = "buried"
+# Not a reason of the original: the job's data is damaged on disk.
+CORRUPT_REASON: Final = "corrupt"
+# Not a reason of the original: a beanstalk client buried the job.
+BURIED_REASON: Final = "buried"
 
 
 def reason_text(outcome: Outcome) -> str:
-    """Return why a job is dead, in the words of the protocol."""
-    if outcome.reason == DAMAGED:
-        return CORRUPT
+    """Return the protocol's word for the reason why a job is dead."""
+    if outcome.reason == FailureReason.DAMAGED:
+        return CORRUPT_REASON
     if not counts_attempts(outcome.job.family):
-        return BURIED
-    return REASONS.get(outcome.reason, BURIED)
+        return BURIED_REASON
+    return REASONS.get(outcome.reason, BURIED_REASON)
 
 
-# -- which of the dead are meant ---------------------------------------------------------------
+# -- filters -----------------------------------------------------------------------------------
 
 
 @final
-class Filter:
-    """Which entries a command means; times are wall times."""
+class DeadFilter:
+    """The entries that a command selects; times are wall times."""
 
-    def __init__(self, fields: Fields) -> None:
+    def __init__(self, fields: MapFields) -> None:
         self.reason: str = ""
         self.older_ms: float = 0.0
         self.newer_ms: float = 0.0
         self.is_retriable: bool = False
         self.is_expired: bool = False
-        self.offset: i64 = push_options.number(fields, b"offset", 0, 0, COUNT_MAX)
-        self.limit: i64 = push_options.number(fields, b"limit", COUNT_MAX, 0, COUNT_MAX)
-        self.limit = push_options.number(fields, b"count", self.limit, 0, COUNT_MAX)
+        self.offset: i64 = push_options.number(fields, b"offset", 0, 0, DLQ_COUNT_MAX)
+        self.limit: i64 = push_options.number(fields, b"limit", DLQ_COUNT_MAX, 0, DLQ_COUNT_MAX)
+        self.limit = push_options.number(fields, b"count", self.limit, 0, DLQ_COUNT_MAX)
         kind = fields.kind(b"filter")
         if kind == KIND_MAP:
             self._read(fields.value(b"filter"))
@@ -109,13 +99,15 @@ class Filter:
         self.is_expired = asked.get("expired") is True
         offset = asked.get("offset")
         if offset is not None:
-            self.offset = push_options.checked("filter.offset", offset, 0, COUNT_MAX)
+            self.offset = push_options.checked("filter.offset", offset, 0, DLQ_COUNT_MAX)
         limit = asked.get("limit")
         if limit is not None:
-            self.limit = min(self.limit, push_options.checked("filter.limit", limit, 0, COUNT_MAX))
+            self.limit = min(
+                self.limit, push_options.checked("filter.limit", limit, 0, DLQ_COUNT_MAX)
+            )
 
     def means(self, door: BunqueueDoor, settings: Settings, outcome: Outcome, now_ms: i64) -> bool:
-        """Tell whether one entry is meant, its place in line aside."""
+        """Return whether an entry is selected, apart from offset and limit."""
         entered_ms = float(door.wall_ms(outcome.ended_ms))
         if self.reason and reason_text(outcome) != self.reason:
             return False
@@ -127,10 +119,12 @@ class Filter:
             return False
         return not self.is_expired or expires_ms(settings, outcome.job) <= now_ms
 
-    def walk(self, door: BunqueueDoor, queue: Queue, now_ms: i64, act: RestAct) -> RestWork:
-        """Return the work of doing something to the entries that are meant, oldest first."""
+    def walk(
+        self, door: BunqueueDoor, queue: Queue, now_ms: i64, act: EndedJobAction
+    ) -> EndedJobsTask:
+        """Return a task that applies an action to the selected entries, oldest first."""
         settings = settings_of(queue)
-        return RestWork(
+        return EndedJobsTask(
             queue.dead,
             lambda outcome: self.means(door, settings, outcome, now_ms),
             self.offset,
@@ -148,7 +142,7 @@ def _time(asked: dict[object, object], key: str) -> float:
     return float(value)
 
 
-# -- what is told of them ----------------------------------------------------------------------
+# -- listing -----------------------------------------------------------------------------------
 
 
 def _time_or_none(door: BunqueueDoor, at_ms: i64) -> float | None:
@@ -158,34 +152,38 @@ def _time_or_none(door: BunqueueDoor, at_ms: i64) -> float | None:
 def entry_value(door: BunqueueDoor, outcome: Outcome, job: Raw) -> dict[str, object]:
     """Return one entry of the dead-letter queue."""
     settings = settings_of(outcome.job.queue)
-    extra = outcome.job.more()
+    details = outcome.job.ensure_details()
     return {
         "job": job,
         "enteredAt": float(door.wall_ms(outcome.ended_ms)),
         "reason": reason_text(outcome),
         "error": outcome.error or None,
         "attempts": _attempts(door, outcome),
-        "retryCount": int(extra.retries),
-        "lastRetryAt": _time_or_none(door, extra.retried_ms),
+        "retryCount": int(details.retries),
+        "lastRetryAt": _time_or_none(door, details.retried_ms),
         "nextRetryAt": _time_or_none(door, retries_ms(settings, outcome.job)),
         "expiresAt": _time_or_none(door, expires_ms(settings, outcome.job)),
     }
 
 
 def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
-    failures = outcome.job.more().failures or []
+    failures = outcome.job.ensure_details().failures or []
     told: list[object] = []
     for failure in failures:
         reason = failure.reason
-        if failure is failures[-1] and reason == EXPLICIT and outcome.reason == ATTEMPTS_USED:
-            # It was this one that used them up.
-            reason = ATTEMPTS_USED
+        if (
+            failure is failures[-1]
+            and reason == FailureReason.EXPLICIT
+            and outcome.reason == FailureReason.ATTEMPTS_USED
+        ):
+            # This failure used up the last attempt.
+            reason = FailureReason.ATTEMPTS_USED
         told.append(
             {
                 "attempt": int(failure.attempt),
                 "startedAt": float(door.wall_ms(failure.started_ms)),
                 "failedAt": float(door.wall_ms(failure.failed_ms)),
-                "reason": REASONS.get(reason, BURIED),
+                "reason": REASONS.get(reason, BURIED_REASON),
                 "error": failure.error or None,
                 "duration": int(failure.failed_ms - failure.started_ms),
             }
@@ -194,13 +192,13 @@ def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
 
 
 @final
-class Listed(RestAct):
-    """Dead jobs and what is told of them, as far as one answer can hold them."""
+class DeadListing(EndedJobAction):
+    """Collects dead jobs and their entries, up to the size limit of an answer."""
 
     def __init__(self, door: BunqueueDoor, queue: Queue | None, *, with_jobs: bool) -> None:
         self._door = door
         self._queue = queue
-        # Else entries alone, which hold the jobs too, and how many there are in all.
+        # If not: only the entries, which contain the jobs, and the total count.
         self._with_jobs: bool = with_jobs
         self._size: i64 = 0
         self._units: i64 = 0
@@ -208,20 +206,20 @@ class Listed(RestAct):
         self._entries = LongList()
 
     def answer(self) -> Answer:
-        """Return what was listed."""
+        """Return the answer of the listing."""
         if self._with_jobs:
             return {"jobs": self._jobs.value(), "entries": self._entries.value()}
         total = 0 if self._queue is None else int(count_of(self._queue, DEAD))
         return {"entries": self._entries.value(), "total": total}
 
     def units(self) -> i64:
-        """Return what it took to list the last one."""
+        """Return the cost of the last entry in units of work."""
         return self._units
 
-    def do(self, outcome: Outcome, now_ms: i64) -> bool:  # noqa: ARG002  it only looks
-        """List one."""
+    def do(self, outcome: Outcome, now_ms: i64) -> bool:  # noqa: ARG002  it only reads
+        """Add one entry; False if it does not fit."""
         job = job_value(self._door, outcome.job)
-        self._units = LIST_UNITS + len(job.data) // BYTES_PER_UNIT
+        self._units = LIST_UNITS + len(job.data) // WRITTEN_PER_UNIT
         if self._size > 0 and self._size + len(job.data) > ANSWER_BYTES_MAX:
             return False
         self._size += len(job.data)
@@ -232,11 +230,11 @@ class Listed(RestAct):
 
 
 def dlq(session: BunqueueSession, request: Request) -> Answer | None:
-    """Dlq: list the dead, as far as one answer can hold them; `jobs: false` leaves a half out."""
+    """Dlq: list dead jobs, as many as fit; `jobs: false` returns only the entries."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
-    choice = Filter(request.fields)
+    choice = DeadFilter(request.fields)
     choice.limit = min(choice.limit, ENTRIES_MAX)
-    listed = Listed(session.door, queue, with_jobs=not request.fields.is_false(b"jobs"))
+    listed = DeadListing(session.door, queue, with_jobs=not request.fields.is_false(b"jobs"))
     if queue is None:
         return listed.answer()
     work = choice.walk(session.door, queue, request.now_ms, listed)
@@ -245,8 +243,8 @@ def dlq(session: BunqueueSession, request: Request) -> Answer | None:
 
 
 @final
-class Counted(RestAct):
-    """Dead jobs by what is told of them in numbers."""
+class DeadCount(EndedJobAction):
+    """Counts dead jobs by reason, pending retry and expiry."""
 
     def __init__(self, door: BunqueueDoor, settings: Settings) -> None:
         self._door = door
@@ -259,7 +257,7 @@ class Counted(RestAct):
         self.newest: float | None = None
 
     def do(self, outcome: Outcome, now_ms: i64) -> bool:
-        """Count one."""
+        """Count one entry."""
         self.total += 1
         reason = reason_text(outcome)
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
@@ -273,7 +271,7 @@ class Counted(RestAct):
         return True
 
     def answer(self, name: str) -> Answer:
-        """Return what was counted."""
+        """Return the answer with the counts."""
         stats: dict[str, object] = {
             "total": int(self.total),
             "byReason": self.reasons,
@@ -287,13 +285,13 @@ class Counted(RestAct):
 
 
 def get_dlq_stats(session: BunqueueSession, request: Request) -> Answer | None:
-    """GetDlqStats: count the dead by reason."""
+    """GetDlqStats: count dead jobs by reason."""
     name = push_options.queue_name(request.fields)
     queue = session.yard.queues.get(name)
-    counted = Counted(session.door, DEFAULTS if queue is None else settings_of(queue))
+    counted = DeadCount(session.door, DEFAULTS if queue is None else settings_of(queue))
     if queue is None:
         return counted.answer(name)
-    work = RestWork(queue.dead, _is_any, 0, COUNT_MAX, counted)
+    work = EndedJobsTask(queue.dead, _is_any, 0, DLQ_COUNT_MAX, counted)
     work.is_reading = True
     return session.begin(request, work, lambda: counted.answer(name))
 
@@ -302,11 +300,11 @@ def _is_any(outcome: Outcome) -> bool:  # noqa: ARG001  all are meant
     return True
 
 
-# -- back to work, or away ---------------------------------------------------------------------
+# -- retrying and removing ---------------------------------------------------------------------
 
 
-def named_at_rest(session: BunqueueSession, name: str, queue: str, state: i64) -> Job | None:
-    """Return the job of that id if it is in that queue and at rest there."""
+def named_ended(session: BunqueueSession, name: str, queue: str, state: i64) -> Job | None:
+    """Return the job with that id if it is in that queue and state, else None."""
     job = find_job(session.yard, name.encode("utf-8", "replace"))
     if job is None or job.state != state or job.queue.name != queue:
         return None
@@ -323,57 +321,57 @@ def _revive_one(session: BunqueueSession, job: Job | None, now_ms: i64) -> Answe
 
 
 def retry_dlq(session: BunqueueSession, request: Request) -> Answer | None:
-    """RetryDlq: bring back one dead job, some, or all."""
+    """RetryDlq: retry one dead job, some, or all."""
     fields = request.fields
     name = push_options.queue_name(fields)
     job_id = push_options.text(fields, b"jobId")
     if job_id:
-        return _revive_one(session, named_at_rest(session, job_id, name, DEAD), request.now_ms)
-    choice = Filter(fields)
+        return _revive_one(session, named_ended(session, job_id, name, DEAD), request.now_ms)
+    choice = DeadFilter(fields)
     queue = session.yard.queues.get(name)
     if queue is None:
         return {"count": 0}
-    work = choice.walk(session.door, queue, request.now_ms, Revive(session.yard))
+    work = choice.walk(session.door, queue, request.now_ms, ReviveEnded(session.yard))
     return session.begin(request, work, lambda: {"count": int(work.count)})
 
 
 def purge_dlq(session: BunqueueSession, request: Request) -> Answer | None:
-    """PurgeDlq: remove all the dead of a queue."""
+    """PurgeDlq: remove all dead jobs of a queue."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     if queue is None:
         return {"count": 0}
-    work = RestWork(queue.dead, _is_any, 0, COUNT_MAX, Remove(session.yard))
+    work = EndedJobsTask(queue.dead, _is_any, 0, DLQ_COUNT_MAX, RemoveEnded(session.yard))
     return session.begin(request, work, lambda: {"count": int(work.count)})
 
 
 def remove_dlq_job(session: BunqueueSession, request: Request) -> Answer:
     """RemoveDlqJob: remove one dead job."""
     name = push_options.queue_name(request.fields)
-    job = named_at_rest(session, push_options.text(request.fields, b"jobId"), name, DEAD)
+    job = named_ended(session, push_options.text(request.fields, b"jobId"), name, DEAD)
     if job is not None:
         remove(session.yard, job, request.now_ms)
     return {"data": {"removed": job is not None}}
 
 
 def retry_completed(session: BunqueueSession, request: Request) -> Answer | None:
-    """RetryCompleted: run one done job again, or those up to a time, or all."""
+    """RetryCompleted: run one done job again, those that ended up to a time, or all."""
     fields = request.fields
     name = push_options.queue_name(fields)
     job_id = push_options.text(fields, b"id")
     if job_id:
-        return _revive_one(session, named_at_rest(session, job_id, name, DONE), request.now_ms)
-    limit = push_options.number(fields, b"count", COUNT_MAX, 0, COUNT_MAX)
+        return _revive_one(session, named_ended(session, job_id, name, DONE), request.now_ms)
+    limit = push_options.number(fields, b"count", DLQ_COUNT_MAX, 0, DLQ_COUNT_MAX)
     until_ms = fields.number(b"timestamp", float("inf"))
     queue = session.yard.queues.get(name)
     if queue is None:
         return {"count": 0}
     door = session.door
-    work = RestWork(
+    work = EndedJobsTask(
         queue.done,
         lambda outcome: float(door.wall_ms(outcome.ended_ms)) <= until_ms,
         0,
         limit,
-        Revive(session.yard),
+        ReviveEnded(session.yard),
     )
     return session.begin(request, work, lambda: {"count": int(work.count)})
 
@@ -381,7 +379,7 @@ def retry_completed(session: BunqueueSession, request: Request) -> Answer | None
 # -- settings ----------------------------------------------------------------------------------
 
 
-def _config(fields: Fields) -> dict[object, object]:
+def _config(fields: MapFields) -> dict[object, object]:
     value = fields.value(b"config")
     if not isinstance(value, dict):
         raise Refused("config must be an object")
@@ -417,7 +415,7 @@ def _set(session: BunqueueSession, name: str, settings: Settings, now_ms: i64) -
 
 
 def set_dlq_config(session: BunqueueSession, request: Request) -> Answer:
-    """SetDlqConfig: change what is named, and leave the rest."""
+    """SetDlqConfig: change the given settings and keep the others."""
     name = push_options.queue_name(request.fields)
     config = _config(request.fields)
     settings = Settings()
@@ -425,18 +423,18 @@ def set_dlq_config(session: BunqueueSession, request: Request) -> Answer:
     settings.dead_auto_retry = _switch(config, "autoRetry", settings.dead_auto_retry)
     settings.dead_retry_ms = _whole(config, "autoRetryInterval", settings.dead_retry_ms, 1, YEAR_MS)
     settings.dead_retries_max = _whole(
-        config, "maxAutoRetries", settings.dead_retries_max, 0, COUNT_MAX
+        config, "maxAutoRetries", settings.dead_retries_max, 0, DLQ_COUNT_MAX
     )
     settings.dead_age_ms = _whole(config, "maxAge", settings.dead_age_ms, 0, 100 * YEAR_MS)
     if "maxAge" in config and config["maxAge"] is None:
         settings.dead_age_ms = -1
-    settings.dead_max = _whole(config, "maxEntries", settings.dead_max, 0, COUNT_MAX)
+    settings.dead_max = _whole(config, "maxEntries", settings.dead_max, 0, DLQ_COUNT_MAX)
     _set(session, name, settings, request.now_ms)
     return {}
 
 
 def get_dlq_config(session: BunqueueSession, request: Request) -> Answer:
-    """GetDlqConfig: tell what is set, or would hold if something were."""
+    """GetDlqConfig: show the settings, or the defaults if nothing was set."""
     settings = _known_settings(session, request)
     return {
         "config": {
@@ -450,21 +448,21 @@ def get_dlq_config(session: BunqueueSession, request: Request) -> Answer:
 
 
 def set_stall_config(session: BunqueueSession, request: Request) -> Answer:
-    """SetStallConfig: change what is named, and leave the rest."""
+    """SetStallConfig: change the given settings and keep the others."""
     name = push_options.queue_name(request.fields)
     config = _config(request.fields)
     settings = Settings()
     settings.fill(_known_settings(session, request).encode())
     settings.stalls_on = _switch(config, "enabled", settings.stalls_on)
     settings.stall_ms = _whole(config, "stallInterval", settings.stall_ms, 1, YEAR_MS)
-    settings.stalls_max = _whole(config, "maxStalls", settings.stalls_max, 0, COUNT_MAX)
+    settings.stalls_max = _whole(config, "maxStalls", settings.stalls_max, 0, DLQ_COUNT_MAX)
     settings.stall_grace_ms = _whole(config, "gracePeriod", settings.stall_grace_ms, 0, YEAR_MS)
     _set(session, name, settings, request.now_ms)
     return {}
 
 
 def get_stall_config(session: BunqueueSession, request: Request) -> Answer:
-    """GetStallConfig: tell what is set, or would hold if something were."""
+    """GetStallConfig: show the settings, or the defaults if nothing was set."""
     settings = _known_settings(session, request)
     return {
         "config": {
@@ -476,7 +474,7 @@ def get_stall_config(session: BunqueueSession, request: Request) -> Answer:
     }
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+DLQ_COMMANDS: Final[dict[bytes, Command]] = {
     b"Dlq": dlq,
     b"GetDlqStats": get_dlq_stats,
     b"RetryDlq": retry_dlq,

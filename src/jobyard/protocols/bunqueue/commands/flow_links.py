@@ -1,7 +1,7 @@
-"""Parents and children as clients name them: read, checked, tied and untied.
+"""Links between parent and child jobs by client ids: reads, checks, adds and removes them.
 
-The engine knows who waits for whom by number. What clients see of it (parentId, childrenIds,
-dependsOn) stands in a job's marks, and changes with the tie in the same batch.
+The engine stores dependencies by job number. What clients see of them (parentId, childrenIds,
+dependsOn) is stored in a job's protocol fields and changes in the same batch as the link.
 """
 
 from __future__ import annotations
@@ -14,56 +14,63 @@ from mypy_extensions import i64
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.move import set_body
 from jobyard.errors import Refused
-from jobyard.model.details import MARKS, OPEN, PARENT, SETTLED, Extra, Member
-from jobyard.model.details import Fields as NewsFields
+from jobyard.model.details import JobDetails, Member, MemberState
+from jobyard.model.details_codec import FieldWriter as ChangedFields
+from jobyard.model.details_codec import Tag
 from jobyard.model.index.name_table import NameTable
 from jobyard.model.job import BLOCKED, DELAYED, DONE, MSGPACK, READY, Job
 from jobyard.protocols.bunqueue.ids import find_job, id_text, was_issued
 from jobyard.wire.msgpack.forms import KIND_MAP, kind_of, map_header, skip
-from jobyard.wire.msgpack.read import Fields, read_fields, text_at
+from jobyard.wire.msgpack.read import MapFields, read_fields, text_at
 from jobyard.wire.msgpack.write import encode, write_map, write_text, write_value
 
 if TYPE_CHECKING:
-    from jobyard.engine.jobs.put import Wish
+    from jobyard.engine.jobs.put import NewJob
     from jobyard.engine.state.yard import Yard
 
 _NOTHING: Final = encode({})
-# What data says of the flow its job is part of.
-_KIN: Final = ("__parentId", "__parentQueue", "__childrenIds", "__flowParentId", "__flowParentIds")
+# Keys in the data of a job that describe its flow.
+_RELATIVES: Final = (
+    "__parentId",
+    "__parentQueue",
+    "__childrenIds",
+    "__flowParentId",
+    "__flowParentIds",
+)
 
-# What was taken in is shown, however long it has become.
+# No limit when reading: everything that was accepted is shown.
 _ANY_COUNT: Final = 1 << 31
 
-# States in which a job can be made to wait for one more.
+# States in which a job can get another dependency.
 LINKABLE: Final = (READY, DELAYED, BLOCKED)
 
 
-# -- marks -------------------------------------------------------------------------------------
+# -- protocol fields ---------------------------------------------------------------------------
 
 
-def marks_of(job: Job) -> Fields | None:
-    """Return what was said of a job's kin and is shown again."""
-    extra = job.extra
-    if extra is None or not extra.marks:
+def protocol_fields_of(job: Job) -> MapFields | None:
+    """Return the protocol fields of a job, or None."""
+    details = job.details
+    if details is None or not details.protocol_fields:
         return None
-    return read_fields(extra.marks, 0, len(extra.marks))
+    return read_fields(details.protocol_fields, 0, len(details.protocol_fields))
 
 
 def marked_names(job: Job, key: bytes) -> list[str]:
-    """Return the ids under a mark."""
-    marks = marks_of(job)
+    """Return the ids in a protocol field."""
+    marks = protocol_fields_of(job)
     return (marks.texts(key, _ANY_COUNT) or []) if marks is not None else []
 
 
 def parent_name(job: Job) -> str:
-    """Return the id of a job's parent as it was told, or nothing."""
-    marks = marks_of(job)
+    """Return the parent id of a job as sent by its client; empty if it has none."""
+    marks = protocol_fields_of(job)
     name = marks.text(b"parentId") if marks is not None else None
     return name or ""
 
 
 def map_with(data: bytes, changes: dict[str, object]) -> bytes:
-    """Return an encoded map with some values changed; None takes one away."""
+    """Return an encoded map with some values changed; None removes a key."""
     kept: list[bytes] = []
     end: i64 = len(data)
     at = map_header(data, 0, end)[1]
@@ -84,12 +91,12 @@ def map_with(data: bytes, changes: dict[str, object]) -> bytes:
     return out.getvalue()
 
 
-def with_kin(old: bytes, new: bytes) -> bytes:
-    """Return new data of a job with what the old said of its parents and children.
+def with_relatives(old: bytes, new: bytes) -> bytes:
+    """Return the new data of a job with the parent and child ids of the old data.
 
-    Clients look for their kin there, so nobody may take it away or make it up.
+    Clients rely on these ids, so a change of the data must neither remove nor invent them.
     """
-    kin = {key: value for key, value in _reserved(old).items() if key in _KIN}
+    kin = {key: value for key, value in _reserved(old).items() if key in _RELATIVES}
     if not kin:
         return new
     if kind_of(new, 0) != KIND_MAP:
@@ -107,7 +114,7 @@ def with_kin(old: bytes, new: bytes) -> bytes:
 
 
 def _reserved(data: bytes) -> dict[str, bytes]:
-    """Return the values of a map under keys that are not the client's."""
+    """Return the encoded values of a map under reserved keys."""
     found: dict[str, bytes] = {}
     end: i64 = len(data)
     at = map_header(data, 0, end)[1] if kind_of(data, 0) == KIND_MAP else end
@@ -121,11 +128,11 @@ def _reserved(data: bytes) -> dict[str, bytes]:
     return found
 
 
-def marks_news(job: Job, changes: dict[str, object]) -> bytes:
-    """Return the record of changed marks."""
-    fields = NewsFields()
-    data = map_with(job.more().marks or _NOTHING, changes)
-    fields.begin(MARKS, len(data))
+def protocol_fields_changes(job: Job, changes: dict[str, object]) -> bytes:
+    """Encode changed protocol fields for a record."""
+    fields = ChangedFields()
+    data = map_with(job.ensure_details().protocol_fields or _NOTHING, changes)
+    fields.begin(Tag.PROTOCOL_FIELDS, len(data))
     fields.out.write(data)
     return fields.done()
 
@@ -133,8 +140,8 @@ def marks_news(job: Job, changes: dict[str, object]) -> bytes:
 # -- dependencies of a job that enters ---------------------------------------------------------
 
 
-def depended_on(fields: Fields) -> list[str]:
-    """Return the ids a job is to wait for, each once."""
+def depended_on(fields: MapFields) -> list[str]:
+    """Return the ids in `dependsOn` without duplicates."""
     ids = fields.texts(b"dependsOn")
     if ids is None:
         if fields.has(b"dependsOn") and not fields.is_nil(b"dependsOn"):
@@ -143,87 +150,89 @@ def depended_on(fields: Fields) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def link_members(yard: Yard, wish: Wish, fields: Fields, batch: dict[str, int], queue: str) -> None:
-    """Turn the ids a job depends on into members; those of the same batch get numbers later."""
+def link_members(
+    yard: Yard, new_job: NewJob, fields: MapFields, batch: dict[str, int], queue: str
+) -> None:
+    """Resolve `dependsOn` to members; members from the same batch get their numbers later."""
     names = depended_on(fields)
-    extra = wish.extra
-    if not names or extra is None:
+    details = new_job.details
+    if not names or details is None:
         return
     members: list[Member] = []
     for name in names:
-        if name and name == extra.custom_id:
+        if name and name == details.custom_id:
             raise Refused(f"Job cannot depend on itself: {name}")
         if name in batch:
             members.append(Member(0, f"{queue}:{name}"))
             continue
         child = find_job(yard, name.encode())
         if child is None:
-            # One of ours that is here no more has nothing left to wait for.
+            # It had been assigned here and is gone: there is nothing to wait for.
             if was_issued(yard, name.encode()):
                 continue
             raise Refused(f"Dependency job not found: {name}")
         member = Member(child.id, f"{child.queue.name}:{name}")
         if child.state == DONE:
-            member.state = SETTLED
+            member.state = MemberState.SETTLED
             member.value = yard.bodies.fetch_result(child) or b""
         members.append(member)
-    extra.set_members(members)
+    details.set_members(members)
 
 
 @final
-class Ties:
-    """Who stands for the names of one batch, as its jobs enter."""
+class BatchNames:
+    """The jobs of one batch that have entered, by custom id."""
 
     def __init__(self, queue: str) -> None:
         self._queue: str = queue
         self._entered = NameTable()
 
     def entered(self, name: str, job: Job) -> None:
-        """Note which job stands for a name of the batch."""
+        """Record the job that entered, or already existed, under a custom id of the batch."""
         if name and self._entered.get(name) is None:
             self._entered.put(name, job)
 
-    def resolve(self, extra: Extra) -> None:
-        """Give members of the same batch that are there by now their numbers."""
-        for member in extra.members or ():
+    def resolve(self, details: JobDetails) -> None:
+        """Set the numbers of members from the same batch that have entered."""
+        for member in details.members or ():
             if member.child_id == 0:
                 child = self._entered.get(member.label[len(self._queue) + 1 :])
                 if child is None:
                     continue
                 member.child_id = child.id
                 member.label = f"{child.queue.name}:{id_text(child)}"
-                extra.set_members(extra.members)
+                details.set_members(details.members)
 
 
-def look_again(yard: Yard, extra: Extra) -> None:
-    """Wait for no job that has gone since it was named, and for none that is done by now.
+def look_again(yard: Yard, details: JobDetails) -> None:
+    """Drop members that are gone by now, and settle those that are done.
 
-    Those of the same batch that have no number yet are still to come.
+    Members from the same batch without a number are kept: they enter later.
     """
-    if extra.members is None:
+    if details.members is None:
         return
     kept: list[Member] = []
-    for member in extra.members:
-        if member.state == OPEN and member.child_id != 0:
+    for member in details.members:
+        if member.state == MemberState.OPEN and member.child_id != 0:
             child = yard.jobs.get(member.child_id)
             if child is None:
                 continue
             if child.state == DONE:
-                member.state = SETTLED
+                member.state = MemberState.SETTLED
                 member.value = yard.bodies.fetch_result(child) or b""
         kept.append(member)
-    extra.set_members(kept)
+    details.set_members(kept)
 
 
 @final
-class Order:
-    """The order in which jobs of one batch enter, so that each finds those it waits for.
+class BatchOrder:
+    """Finds the order in which the jobs of a batch enter: each after its dependencies.
 
-    Found some places at a time: a batch may be long.
+    Works in slices, as a batch may be long.
     """
 
-    def __init__(self, wishes: list[Wish], named: dict[str, int], queue: str) -> None:
-        self._wishes = wishes
+    def __init__(self, new_jobs: list[NewJob], named: dict[str, int], queue: str) -> None:
+        self._new_jobs = new_jobs
         self._named = named
         self._queue: str = queue
         self._first: int = 0
@@ -233,11 +242,11 @@ class Order:
         self.places: list[int] = []
 
     def is_found(self) -> bool:
-        """Tell whether all places are in it."""
-        return self._first == len(self._wishes) and not self._stack
+        """Return whether the order is complete."""
+        return self._first == len(self._new_jobs) and not self._stack
 
     def find(self, most: i64) -> i64:
-        """Look at about so many places; return at how many. Refuse a circle."""
+        """Process about `most` jobs and return how many; refuse a dependency cycle."""
         done: i64 = 0
         stack = self._stack
         while done < most and not self.is_found():
@@ -258,14 +267,14 @@ class Order:
         return done
 
     def forget(self) -> None:
-        """Keep nothing but the places, which are all found."""
-        self._wishes = []
+        """Free everything but the finished order."""
+        self._new_jobs = []
         self._named = {}
         self._began.clear()
         self._ended.clear()
 
     def _look_below(self, index: int) -> i64:
-        names = _absent_names(self._wishes[index], self._queue)
+        names = _absent_names(self._new_jobs[index], self._queue)
         for name in names:
             other = self._named[name]
             if other in self._began and other not in self._ended:
@@ -274,16 +283,16 @@ class Order:
         return len(names)
 
 
-def _absent_names(wish: Wish, queue: str) -> list[str]:
-    extra = wish.extra
-    if extra is None or extra.members is None:
+def _absent_names(new_job: NewJob, queue: str) -> list[str]:
+    details = new_job.details
+    if details is None or details.members is None:
         return []
-    return [one.label[len(queue) + 1 :] for one in extra.members if one.child_id == 0]
+    return [one.label[len(queue) + 1 :] for one in details.members if one.child_id == 0]
 
 
 def reaches(yard: Yard, members: list[Member] | None, target_id: i64) -> bool:
-    """Tell whether jobs wait, at whatever remove, for a given one."""
-    open_members = [one for one in members or () if one.state == OPEN]
+    """Return whether members depend, directly or indirectly, on a given job."""
+    open_members = [one for one in members or () if one.state == MemberState.OPEN]
     seen: set[int] = set()
     while open_members:
         member = open_members.pop()
@@ -293,26 +302,26 @@ def reaches(yard: Yard, members: list[Member] | None, target_id: i64) -> bool:
             continue
         seen.add(int(member.child_id))
         child = yard.jobs.get(member.child_id)
-        extra = None if child is None else child.extra
-        if extra is not None and extra.members is not None:
-            open_members.extend(one for one in extra.members if one.state == OPEN)
+        details = None if child is None else child.details
+        if details is not None and details.members is not None:
+            open_members.extend(one for one in details.members if one.state == MemberState.OPEN)
     return False
 
 
-# -- a child that comes later than its parent --------------------------------------------------
+# -- children pushed after their parent --------------------------------------------------------
 
 
-def late_parent(yard: Yard, wish: Wish, fields: Fields) -> Job | None:
-    """Return the parent that a new job names in its data too, and so is to hold up."""
-    extra = wish.extra
+def late_parent(yard: Yard, new_job: NewJob, fields: MapFields) -> Job | None:
+    """Return the parent that must wait for a new job: it is also named in the job's data."""
+    details = new_job.details
     name = fields.text(b"parentId")
-    if extra is None or not name:
+    if details is None or not name:
         return None
     inside = fields.inside_at(fields.job_data)
     queue = None if inside is None else inside.text(b"__parentQueue")
     if inside is None or not queue or inside.text(b"__parentId") != name:
         return None
-    if name == extra.custom_id:
+    if name == details.custom_id:
         raise Refused("A job cannot be its own parent")
     parent = find_job(yard, name.encode())
     if parent is None:
@@ -321,19 +330,19 @@ def late_parent(yard: Yard, wish: Wish, fields: Fields) -> Job | None:
         raise Refused(f"Parent job {name} is not linkable")
     if parent.queue.name != queue:
         raise Refused(f"Parent job {name} belongs to queue {parent.queue.name}, not {queue}")
-    if reaches(yard, extra.members, parent.id):
+    if reaches(yard, details.members, parent.id):
         raise Refused("flow contains a dependency cycle")
-    extra.parent_id = parent.id
+    details.parent_id = parent.id
     return parent
 
 
-def room_to_tie(parent: Job) -> i64:
-    """Return what one more child takes in the records of its parent."""
+def room_to_link(parent: Job) -> i64:
+    """Return the size that one more child adds to the records of its parent."""
     return flows.parent_room(parent, 2048)
 
 
 def tie(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
-    """Let a parent wait for one more child, and show it."""
+    """Make a parent wait for one more child, and add the child to its protocol fields."""
     if parent.state not in LINKABLE:
         return
     name = id_text(child)
@@ -342,14 +351,14 @@ def tie(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
         names = marked_names(parent, key.encode())
         if name not in names:
             changes[key] = [*names, name]
-    news = marks_news(parent, changes)
+    news = protocol_fields_changes(parent, changes)
     flows.link(yard, parent, child, f"{child.queue.name}:{name}", news, now_ms)
 
 
-def welcome(
-    yard: Yard, job: Job, parent: Job | None, before: i64, fields: Fields, now_ms: i64
+def link_children(
+    yard: Yard, job: Job, parent: Job | None, before: i64, fields: MapFields, now_ms: i64
 ) -> None:
-    """Tie a job that has entered to those who waited for its namesake, its parent and children."""
+    """Link a new job to jobs that waited for its same-named job, its parent and its children."""
     if job.state == BLOCKED:
         flows.tell_blocked(yard, job, now_ms)
     if before not in {0, job.id} and not _closes_circle(yard, before, job):
@@ -364,31 +373,31 @@ def welcome(
 
 
 def _closes_circle(yard: Yard, before: i64, job: Job) -> bool:
-    """Tell whether a job waits for one that waited for its namesake."""
+    """Return whether a job depends on one that waited for its same-named predecessor."""
     waiting = yard.names.dependents.get(int(before)) or ()
-    members = job.more().members
+    members = job.ensure_details().members
     return any(reaches(yard, members, parent.id) for parent in waiting)
 
 
 def is_free(yard: Yard, child: Job, parent: Job) -> bool:
-    """Tell whether a job may become the child of another."""
-    extra = child.extra
-    if extra is not None and extra.parent_id not in {0, parent.id}:
-        return yard.jobs.get(extra.parent_id) is None
-    # Older clients name the parent before it is there, or say that it is still to come.
+    """Return whether a job may become the child of another."""
+    details = child.details
+    if details is not None and details.parent_id not in {0, parent.id}:
+        return yard.jobs.get(details.parent_id) is None
+    # Older clients name the parent before it exists, or send "pending".
     return parent_name(child) in {"", "pending", id_text(parent)}
 
 
 def adopt(yard: Yard, parent: Job, child: Job) -> None:
-    """Note with a child that is there already who its parent is."""
-    fields = NewsFields()
-    fields.numbers(PARENT, (parent.id,), b"")
-    news = marks_news(child, {"parentId": id_text(parent)})
+    """Set the parent of an existing child."""
+    fields = ChangedFields()
+    fields.numbers(Tag.PARENT, (parent.id,), b"")
+    news = protocol_fields_changes(child, {"parentId": id_text(parent)})
     yard.note(child, fields.done() + news)
 
 
 def sign(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
-    """Write into the data of a child whose it is, where clients look for it."""
+    """Write the parent into the data of a child, where clients look for it."""
     body = yard.bodies.fetch(child) if child.state in LINKABLE else None
     if body is None or child.codec != MSGPACK or kind_of(body, 0) != KIND_MAP:
         return
@@ -399,14 +408,14 @@ def sign(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
 
 
 def disown(yard: Yard, parent: Job, child: Job) -> None:
-    """Forget on both sides that one is the child of the other."""
-    fields = NewsFields()
-    fields.numbers(PARENT, (0,), b"")
-    yard.note(child, fields.done() + marks_news(child, {"parentId": None}))
+    """Remove the link between parent and child on both sides."""
+    fields = ChangedFields()
+    fields.numbers(Tag.PARENT, (0,), b"")
+    yard.note(child, fields.done() + protocol_fields_changes(child, {"parentId": None}))
     name = id_text(child)
     changes: dict[str, object] = {}
     for key in ("childrenIds", "dependsOn"):
         names = marked_names(parent, key.encode())
         if name in names:
             changes[key] = [one for one in names if one != name]
-    yard.note(parent, marks_news(parent, changes))
+    yard.note(parent, protocol_fields_changes(parent, changes))

@@ -1,9 +1,9 @@
-"""PUSHF: a whole flow, checked before its first job enters, all of which enter or none.
+"""PUSHF: add a whole flow atomically, after all of it was checked.
 
-A refused flow leaves no job, no queue and no number behind. A short one is done at once. A long one
-is a task: it is read and checked in slices, enters, and is shown in slices as it was put, whatever
-became of its jobs by then. Others come between slices, so names and groups are looked at again
-when it enters.
+A refused flow leaves no job, queue or number behind. A short flow is added at once. A long one is a
+task: it is read and checked in slices, enters at one moment, and its answer is encoded in slices,
+with each job as it was put, whatever its state is by then. Other commands run between slices, so
+names and groups are checked again when the flow enters.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from mypy_extensions import i64
 
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.flow_put import Planned, Prepared, put_flow
-from jobyard.engine.jobs.put import Wish
+from jobyard.engine.jobs.put import NewJob
 from jobyard.engine.jobs.queues import drop_if_idle, open_queue
 from jobyard.engine.state.tasks import Task
 from jobyard.errors import Refused, StorageFull
-from jobyard.model.details import Extra, Member
+from jobyard.model.details import JobDetails, Member
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import BLOCKED, DELAYED, MSGPACK, READY, Job
 from jobyard.model.policy import LIFO
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.ids import UUID_SIZE, find_job, may_be_id
 from jobyard.protocols.bunqueue.job_fields import job_value
-from jobyard.protocols.bunqueue.long_answers import BYTES_PER_UNIT, LongList
+from jobyard.protocols.bunqueue.long_answers import WRITTEN_PER_UNIT, LongList
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_BOOL, KIND_MAP, kind_of
-from jobyard.wire.msgpack.read import Fields, read_fields
+from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import LongRaw, Raw, write_ascii, write_map
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 FLOW_JOBS_MAX: Final = 10_000
 FLOW_DATA_MAX: Final = 64 << 20
-ID_MAX: Final = 1024
+CUSTOM_ID_MAX: Final = 1024
 
 _TOO_MANY: Final = f"flow exceeds the {FLOW_JOBS_MAX} job limit"
-# What an answer says of a job beside its data and its ties.
+# The size of a job in the answer, in addition to its data and protocol fields.
 _SHOWN_SIZE: Final = 2048
 
 _SWITCHES: Final = (
@@ -56,7 +56,7 @@ _SWITCHES: Final = (
     b"ignoreDependencyOnFailure",
 )
 _POLICIES: Final = _SWITCHES[4:]
-# What a flow cannot have, and what it is called then.
+# Fields that a job of a flow cannot have, and their names in the error.
 _UNFIT: Final = (
     (b"repeat", "repeat"),
     (b"uniqueKey", "deduplication"),
@@ -65,9 +65,9 @@ _UNFIT: Final = (
     (b"debounceTtl", "debounce"),
 )
 
-# What is done in its turn, whatever else is to be done there.
-AT_ONCE: Final = 200
-BYTES_AT_ONCE: Final = 1 << 20
+# A flow up to this size is added in its turn, whatever the turn's load.
+FLOW_JOBS_AT_ONCE: Final = 200
+FLOW_BYTES_AT_ONCE: Final = 1 << 20
 
 # Units of work, about a microsecond each.
 _READ_UNITS: Final = 5
@@ -75,7 +75,7 @@ _CHECK_UNITS: Final = 2
 _SHOW_UNITS: Final = 5
 _BYTES_PER_UNIT: Final = 1024
 
-# What is done next.
+# Phases of the task.
 _READ: Final = 0
 _PLACE: Final = 1
 _CHECK: Final = 2
@@ -88,10 +88,10 @@ _DONE: Final = 8
 
 
 def push_flow(session: BunqueueSession, request: Request) -> Answer | None:
-    """PUSHF: add a whole flow, all of it or nothing."""
-    entries = push_options.Entries(request.fields, "flow jobs", FLOW_JOBS_MAX, _TOO_MANY, " ")
-    flow = Flow(session, entries)
-    if entries.count > AT_ONCE or entries.size() > BYTES_AT_ONCE:
+    """PUSHF: add a whole flow, all jobs or none."""
+    entries = push_options.PushEntries(request.fields, "flow jobs", FLOW_JOBS_MAX, _TOO_MANY, " ")
+    flow = FlowPush(session, entries)
+    if entries.count > FLOW_JOBS_AT_ONCE or entries.size() > FLOW_BYTES_AT_ONCE:
         return session.begin(request, flow, flow.answer)
     flow.run(request.now_ms)
     return flow.answer()
@@ -99,47 +99,47 @@ def push_flow(session: BunqueueSession, request: Request) -> Answer | None:
 
 @final
 class _Read:
-    """One job of a flow as its client asked for it."""
+    """One job of a flow as its client sent it."""
 
-    def __init__(self, given: Fields, planned: Planned) -> None:
-        self.given: Fields = given
+    def __init__(self, given: MapFields, planned: Planned) -> None:
+        self.given: MapFields = given
         self.planned: Planned = planned
-        self.marks: bytes = b""
+        self.protocol_fields: bytes = b""
         self.group_id: str = ""
         self.group_max: i64 = 0
         self.children: list[str] = []
         self.owned: set[str] = set()
-        # Those that wait for it.
+        # Indexes of the jobs that depend on it.
         self.above: list[int] = []
         self.waits_for: i64 = 0
 
 
-# In place of what was shown.
-_SHOWN: Final = _Read(Fields(b"", 0, 0), Planned("", "", Wish(BUNQUEUE, MSGPACK, b"")))
+# Replaces a job that was encoded, so that its memory is freed.
+_SHOWN: Final = _Read(MapFields(b"", 0, 0), Planned("", "", NewJob(BUNQUEUE, MSGPACK, b"")))
 
 
 @final
-class Flow(Task):
-    """The jobs of one PUSHF on their way."""
+class FlowPush(Task):
+    """Reads, checks, adds and encodes the jobs of one PUSHF."""
 
-    def __init__(self, session: BunqueueSession, entries: push_options.Entries) -> None:
+    def __init__(self, session: BunqueueSession, entries: push_options.PushEntries) -> None:
         super().__init__()
         self._door = session.door
         self._yard = session.yard
         self._entries = entries
         self._phase: i64 = _READ
-        # How many places the phase is through with.
+        # How many jobs the current phase has processed.
         self._at: i64 = 0
         self._jobs: list[_Read] = []
         self._plan: list[Planned] = []
         self._places: dict[str, int] = {}
-        # Names that a job may come to have as its id.
+        # Custom ids that look like an id of ours, which a new job may get.
         self._like_ids: list[str] = []
-        # Of all that is shown again.
+        # The size of the answer.
         self._size: i64 = 0
         self._free: list[int] = []
         self._prepared: Prepared | None = None
-        # The names of its queues, and by job which of them is its own.
+        # The names of its queues, and for each job the index of its queue.
         self._queue_names: dict[str, int] = {}
         self._queue_places: list[int] = []
         self._queues: list[Queue] = []
@@ -148,23 +148,23 @@ class Flow(Task):
         self._shown = LongList()
 
     def run(self, now_ms: i64) -> None:
-        """Do all of it at one moment."""
+        """Run all phases at once."""
         while self._phase != _DONE:
-            self._go_on(1 << 40, now_ms)
+            self._proceed(1 << 40, now_ms)
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Do the next of it; what enters, enters at one moment even if that is too much."""
+        """Run the next slice; the flow enters at one moment even if that exceeds `most`."""
         done: i64 = 0
         while done < most and self._phase != _DONE:
             if self._phase == _ENTER and done > 0:
-                # It has a turn of its own.
+                # Entering gets a turn of its own.
                 tasks = self._yard.tasks
                 tasks.leave_less(tasks.units_per_turn)
                 return most
-            done += self._go_on(most - done, now_ms)
+            done += self._proceed(most - done, now_ms)
         return done
 
-    def _go_on(self, most: i64, now_ms: i64) -> i64:
+    def _proceed(self, most: i64, now_ms: i64) -> i64:
         try:
             return self._do_next(most, now_ms)
         except (Refused, StorageFull):
@@ -213,12 +213,12 @@ class Flow(Task):
             job = self._read_job(self._entries.next(), now_ms)
             self._jobs.append(job)
             self._plan.append(job.planned)
-            done += _READ_UNITS + len(job.planned.wish.body) // _BYTES_PER_UNIT
+            done += _READ_UNITS + len(job.planned.new_job.body) // _BYTES_PER_UNIT
         if not self._entries.has_more():
             self._next_phase()
         return done
 
-    def _read_job(self, entry: Fields, now_ms: i64) -> _Read:
+    def _read_job(self, entry: MapFields, now_ms: i64) -> _Read:
         name = _flow_id(entry)
         if name in self._places:
             raise Refused(f"duplicate flow job id: {name}")
@@ -232,29 +232,29 @@ class Flow(Task):
         if given is None:
             raise Refused(f"flow job input is invalid: {name}")
         _check_input(given, name)
-        wish = push_options.read_wish(self._door, given, now_ms)
-        if kind_of(wish.body, 0) != KIND_MAP:
+        new_job = push_options.read_new_job(self._door, given, now_ms)
+        if kind_of(new_job.body, 0) != KIND_MAP:
             raise Refused("flow job data must be an object")
-        extra = wish.extra
-        if extra is None:
-            extra = Extra()
-            wish.extra = extra
-        extra.custom_id = name
-        # All of it comes back in the answer, which has to fit into one frame too.
-        self._size += len(wish.body) + len(extra.marks) + _SHOWN_SIZE
+        details = new_job.details
+        if details is None:
+            details = JobDetails()
+            new_job.details = details
+        details.custom_id = name
+        # All of it is part of the answer, which must also fit into one frame.
+        self._size += len(new_job.body) + len(details.protocol_fields) + _SHOWN_SIZE
         if self._size > FLOW_DATA_MAX:
             raise Refused("flow data is too large (max 64MB per atomic batch)")
-        job = _Read(given, Planned(queue, name, wish))
-        job.marks = extra.marks
-        job.group_id = extra.group_id
+        job = _Read(given, Planned(queue, name, new_job))
+        job.protocol_fields = details.protocol_fields
+        job.group_id = details.group_id
         self._queue_places.append(self._queue_names.setdefault(queue, len(self._queue_names)))
-        if extra.group_id:
+        if details.group_id:
             self._is_grouped = True
             job.group_max = push_options.number(given, b"groupMaxSize", 0, 1, 1 << 31)
         return job
 
     def _refuse_taken(self, name: str) -> None:
-        # Only a name as long as an id of ours may be one.
+        # Only a name as long as our ids can be one of them.
         if len(name) == UUID_SIZE:
             known = find_job(self._yard, name.encode())
         else:
@@ -262,10 +262,10 @@ class Flow(Task):
         if known is not None:
             raise Refused(f"Flow job {name} already exists")
 
-    # -- checking the whole --------------------------------------------------------------------
+    # -- checking the flow ---------------------------------------------------------------------
 
     def _place(self, place: int) -> i64:
-        """Find the jobs that one of them waits for, its parent and its children."""
+        """Resolve the dependencies, the parent and the children of a job."""
         job = self._jobs[place]
         one = job.planned
         for name in _names(job.given, b"dependsOn", "dependency"):
@@ -285,7 +285,7 @@ class Flow(Task):
         return 1 + len(one.depends) + len(job.children)
 
     def _check(self, place: int) -> i64:
-        """Refuse ties that only one side knows of."""
+        """Refuse links that only one side declares."""
         job = self._jobs[place]
         one = job.planned
         depended = set(one.depends)
@@ -306,11 +306,11 @@ class Flow(Task):
         return _CHECK_UNITS + len(one.depends) + len(job.children)
 
     def _check_data(self, job: _Read) -> None:
-        """See that the data of a job tell the same of its kin as its options do."""
+        """Refuse a job whose data and options name different parents or children."""
         one = job.planned
         if one.parent < 0 and not job.children:
             return
-        body = one.wish.body
+        body = one.new_job.body
         inside = read_fields(body, 0, len(body))
         if inside is None:
             raise Refused("flow job data has too many keys")
@@ -325,7 +325,7 @@ class Flow(Task):
             )
 
     def _count(self, place: int) -> i64:
-        """Count the jobs that one waits for, and note with each that it does."""
+        """Count the dependencies of a job, and record it with each of them."""
         job = self._jobs[place]
         depends = job.planned.depends
         job.waits_for = len(depends)
@@ -336,18 +336,18 @@ class Flow(Task):
         return 1 + len(depends)
 
     def _prepare(self, most: i64) -> i64:
-        """Do what can be done for its jobs before they enter."""
+        """Prepare the jobs as far as possible before they enter."""
         prepared = self._prepared
         if prepared is None:
             prepared = Prepared(self._yard, self._plan)
             self._prepared = prepared
-        done = prepared.go_on(most)
+        done = prepared.proceed(most)
         if prepared.is_ready():
             self._next_phase()
         return done
 
     def _sort(self, most: i64) -> i64:
-        """Refuse a circle: jobs that would all wait for each other."""
+        """Refuse a dependency cycle."""
         done: i64 = 0
         while self._free and done < most:
             self._at += 1
@@ -367,7 +367,7 @@ class Flow(Task):
     # -- entering ------------------------------------------------------------------------------
 
     def _enter(self, now_ms: i64) -> i64:
-        """Let all of it enter."""
+        """Add all jobs at one moment."""
         yard = self._yard
         if self._door.is_draining:
             raise Refused("Server is shutting down")
@@ -386,22 +386,22 @@ class Flow(Task):
                 drop_if_idle(yard, queue)
             raise
         self._entered_ms = now_ms
-        # A flow is as safe as a single job that asks to be durable.
+        # A flow is synced like a job with the `durable` option.
         yard.journal.raise_to(yard.journal.appended)
-        self.raised = max(self.raised, yard.journal.raised)
-        # Policies keep their numbers until all is shown.
+        self.sync_requested = max(self.sync_requested, yard.journal.sync_requested)
+        # Policies keep their numbers until the answer is encoded.
         for policy in flow.policies:
             policy.jobs_count += 1
-        onlooker = self._door.onlooker
-        if onlooker is not None:
+        observer = self._door.observer
+        if observer is not None:
             told: dict[str, object] = {"jobs": len(flow.jobs), "queues": len(different)}
-            onlooker.tell("flow:pushed", told)
+            observer.tell("flow:pushed", told)
         flows.serve(yard, different, now_ms)
         self._next_phase()
         return len(flow.jobs)
 
     def _check_groups(self) -> None:
-        """Refuse more jobs of a group than it may hold, those of the flow counted in."""
+        """Refuse the flow if a group would exceed its maximum size, including the flow's jobs."""
         counts: dict[tuple[str, str], i64] = {}
         for job in self._jobs:
             if not job.group_id or job.planned.depends:
@@ -420,43 +420,43 @@ class Flow(Task):
     # -- the answer ----------------------------------------------------------------------------
 
     def _show(self, place: int) -> i64:
-        """Show a job as it was put; its worker may be through with it by now."""
+        """Encode a job as it was put; it may have been finished by now."""
         read = self._jobs[place]
-        wish = read.planned.wish
-        policy = wish.policy
+        new_job = read.planned.new_job
+        policy = new_job.policy
         job = Job(
             0,
             self._queues[place],
             0,
             -1 if policy.flags & LIFO else 1,
-            wish.rank,
+            new_job.rank,
             self._entered_ms,
-            wish.delay_ms,
-            wish.own_ms,
+            new_job.delay_ms,
+            new_job.own_ms,
             policy,
-            wish.body,
-            len(wish.body),
-            wish.family,
-            wish.codec,
+            new_job.body,
+            len(new_job.body),
+            new_job.family,
+            new_job.codec,
         )
-        extra = Extra()
-        extra.custom_id = read.planned.name
-        extra.group_id = read.group_id
-        extra.marks = read.marks
-        job.state = DELAYED if wish.delay_ms > 0 else READY
+        details = JobDetails()
+        details.custom_id = read.planned.name
+        details.group_id = read.group_id
+        details.protocol_fields = read.protocol_fields
+        job.state = DELAYED if new_job.delay_ms > 0 else READY
         if read.planned.depends:
-            extra.set_members([Member(0, "")])
+            details.set_members([Member(0, "")])
             job.state = BLOCKED
-        job.extra = extra
+        job.details = details
         value = job_value(self._door, job).data
         self._shown.add(value)
-        # Freed bit by bit: all of them together would take long.
+        # Freed one by one: freeing all at once would take too long.
         self._jobs[place] = _SHOWN
         self._plan[place] = _SHOWN.planned
-        return _SHOW_UNITS + len(value) // BYTES_PER_UNIT
+        return _SHOW_UNITS + len(value) // WRITTEN_PER_UNIT
 
     def answer(self) -> Answer:
-        """Return what is answered."""
+        """Return the answer with all jobs."""
         jobs = self._shown.value()
         out = BytesWriter()
         write_map(out, 1)
@@ -470,19 +470,19 @@ class Flow(Task):
 # -- single jobs -------------------------------------------------------------------------------
 
 
-def _flow_id(entry: Fields) -> str:
+def _flow_id(entry: MapFields) -> str:
     name = entry.text(b"id")
     if name is None:
         raise Refused("flow job id must be a string")
-    if not name or len(name) > ID_MAX or "\ufffd" in name:
+    if not name or len(name) > CUSTOM_ID_MAX or "\ufffd" in name:
         raise Refused("flow job id is invalid or is not well-formed Unicode")
     if ":" in name:
         raise Refused("flow job id cannot contain a colon")
     return name
 
 
-def _check_input(given: Fields, name: str) -> None:
-    """Refuse what a job of a flow cannot ask for."""
+def _check_input(given: MapFields, name: str) -> None:
+    """Refuse options that a job of a flow cannot have."""
     if given.has(b"customId") and given.text(b"customId") != name:
         raise Refused(f"custom id does not match planned id: {name}")
     if given.has(b"parentId") and not given.text(b"parentId"):
@@ -500,11 +500,11 @@ def _check_input(given: Fields, name: str) -> None:
         raise Refused("a flow failure policy requires a parent")
 
 
-def _names(given: Fields, key: bytes, what: str) -> list[str]:
+def _names(given: MapFields, key: bytes, what: str) -> list[str]:
     if not given.has(key):
         return []
     names = given.texts(key)
-    if names is None or not all(0 < len(name) <= ID_MAX for name in names):
+    if names is None or not all(0 < len(name) <= CUSTOM_ID_MAX for name in names):
         raise Refused(f"{key.decode()} must be an array of valid string job ids")
     if len(set(names)) != len(names):
         raise Refused(f"duplicate {what} in a flow job")

@@ -1,4 +1,4 @@
-"""Commands for groups within a queue, and for the keys that keep a second job out."""
+"""Commands for groups within a queue and for deduplication keys."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from jobyard.engine.jobs.queues import drop_if_idle, open_queue, set_group
 from jobyard.engine.state.names import rules_of
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import Refused
-from jobyard.model.details import KEY_DROPPED
-from jobyard.model.details import Fields as NewsFields
+from jobyard.model.details_codec import FieldWriter as ChangedFields
+from jobyard.model.details_codec import Tag
 from jobyard.model.job import Job
 from jobyard.model.throttle.settings import NO_LIMIT
 from jobyard.protocols.bunqueue.commands import push_options
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from jobyard.protocols.bunqueue.door import Answer, Command
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
-    from jobyard.wire.msgpack.read import Fields
+    from jobyard.wire.msgpack.read import MapFields
 
 SAFE_INTEGER_MAX: Final = (1 << 53) - 1
 # A bucket counts in job-milliseconds, which must stay within 64 bits.
 BUCKET_MAX: Final = 1 << 62
 
-# What clients are told of a limit of the rate that nothing holds up, and of none at all.
+# The TTL of a rate limit that holds back no job, and of a missing rate limit.
 _TTL_OPEN: Final = 0
 _TTL_NONE: Final = -2
 
 
 @final
-class Reopening(Alarm):
-    """The end of the time for which a group was held back. `sort_key` is that time."""
+class GroupReopening(Alarm):
+    """Timer that ends the time for which a group was held back. `sort_key` is that time."""
 
     def __init__(self, yard: Yard, queue: Queue, group: Group, at_ms: i64) -> None:
         super().__init__(0, at_ms, yard.new_number())
@@ -47,7 +47,7 @@ class Reopening(Alarm):
         self._group = group
 
     def ring(self, now_ms: i64) -> None:
-        """Forget the group if nothing else is known of it."""
+        """Reopen the group, and drop it if it has no jobs or settings."""
         rules = rules_of(self._queue)
         group = self._group
         if group.closed_until_ms > now_ms or rules.groups.get(group.name) is not group:
@@ -58,10 +58,10 @@ class Reopening(Alarm):
             drop_if_idle(self._yard, self._queue)
 
 
-# -- what a command names ----------------------------------------------------------------------
+# -- reading requests --------------------------------------------------------------------------
 
 
-def _group_name(fields: Fields) -> str:
+def _group_name(fields: MapFields) -> str:
     if fields.kind(b"groupId") in (KIND_ABSENT, KIND_NIL):
         raise Refused("groupId is required")
     name = fields.text(b"groupId")
@@ -77,7 +77,7 @@ def _group_name(fields: Fields) -> str:
 
 
 def _find(session: BunqueueSession, request: Request) -> Group | None:
-    """Return the group a command asks about, if anything is known of it."""
+    """Return the group that a command reads, or None if it does not exist."""
     queue_name = push_options.queue_name(request.fields)
     group_name = _group_name(request.fields)
     queue = session.yard.queues.get(queue_name)
@@ -87,7 +87,7 @@ def _find(session: BunqueueSession, request: Request) -> Group | None:
 
 
 def _open(session: BunqueueSession, request: Request) -> tuple[Queue, Group]:
-    """Return the group a command changes, made if need be."""
+    """Return the group that a command changes; create it if necessary."""
     queue_name = push_options.queue_name(request.fields)
     group_name = _group_name(request.fields)
     queue = open_queue(session.yard, queue_name)
@@ -99,7 +99,7 @@ def _set(session: BunqueueSession, request: Request, queue: Queue, group: Group)
     drop_if_idle(session.yard, queue)
 
 
-def _positive(fields: Fields, key: bytes) -> int:
+def _positive(fields: MapFields, key: bytes) -> int:
     number = fields.number(key, 0.0)
     if not 1 <= number <= SAFE_INTEGER_MAX or number != int(number):
         raise Refused(f"{key.decode()} must be a positive safe integer")
@@ -110,20 +110,20 @@ def _positive(fields: Fields, key: bytes) -> int:
 
 
 def _delayed_count(queue: Queue, group: Group | None) -> int:
-    """Return how many delayed jobs belong to a group, or to any."""
+    """Count the delayed jobs of a group, or of all groups."""
     count = 0
     for job in queue.delayed.items:
         assert isinstance(job, Job)
-        extra = job.extra
-        if extra is None or extra.group is None:
+        details = job.details
+        if details is None or details.group is None:
             continue
-        if group is None or extra.group is group:
+        if group is None or details.group is group:
             count += 1
     return count
 
 
 def count_group(session: BunqueueSession, request: Request) -> Answer:
-    """GetGroupJobsCount: jobs of a group that wait, delayed ones among them."""
+    """GetGroupJobsCount: waiting and delayed jobs of a group."""
     group = _find(session, request)
     if group is None:
         return {"data": {"count": 0}}
@@ -132,7 +132,7 @@ def count_group(session: BunqueueSession, request: Request) -> Answer:
 
 
 def count_groups(session: BunqueueSession, request: Request) -> Answer:
-    """GetGroupsJobsCount: the same for all groups together."""
+    """GetGroupsJobsCount: waiting and delayed jobs of all groups."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     if queue is None:
         return {"data": {"count": 0}}
@@ -142,7 +142,7 @@ def count_groups(session: BunqueueSession, request: Request) -> Answer:
 
 
 def count_active(session: BunqueueSession, request: Request) -> Answer:
-    """GetGroupActiveCount: jobs of a group that are being worked on."""
+    """GetGroupActiveCount: running jobs of a group."""
     group = _find(session, request)
     return {"data": {"count": 0 if group is None else int(group.leased_count)}}
 
@@ -151,7 +151,7 @@ def count_active(session: BunqueueSession, request: Request) -> Answer:
 
 
 def set_rate(session: BunqueueSession, request: Request) -> Answer:
-    """SetGroupRateLimit: so many in so much time."""
+    """SetGroupRateLimit: limit the jobs of a group per duration."""
     most = _positive(request.fields, b"max")
     per_ms = _positive(request.fields, b"duration")
     if most * per_ms >= BUCKET_MAX:
@@ -166,7 +166,7 @@ def set_rate(session: BunqueueSession, request: Request) -> Answer:
 
 
 def get_rate(session: BunqueueSession, request: Request) -> Answer:
-    """GetGroupRateLimit: what was set."""
+    """GetGroupRateLimit: show the rate limit that was set."""
     group = _find(session, request)
     limit: dict[str, object] | None = None
     if group is not None and group.rate_most >= 0:
@@ -175,7 +175,7 @@ def get_rate(session: BunqueueSession, request: Request) -> Answer:
 
 
 def remove_rate(session: BunqueueSession, request: Request) -> Answer:
-    """RemoveGroupRateLimit: whatever pullers bring along counts again."""
+    """RemoveGroupRateLimit: remove the limit; the defaults given by pulls apply again."""
     group = _find(session, request)
     if group is None or group.rate_most < 0:
         return {"data": {"removed": 0}}
@@ -186,7 +186,7 @@ def remove_rate(session: BunqueueSession, request: Request) -> Answer:
 
 
 def rate_ttl(session: BunqueueSession, request: Request) -> Answer:
-    """GetGroupRateLimitTtl: how long the next job is held up."""
+    """GetGroupRateLimitTtl: show how long the next job is held back."""
     group = _find(session, request)
     now_ms = request.now_ms
     ttl_ms = _TTL_NONE
@@ -201,17 +201,17 @@ def rate_ttl(session: BunqueueSession, request: Request) -> Answer:
 
 
 def hold_back(session: BunqueueSession, request: Request) -> Answer:
-    """RateLimitGroup: let no job of a group leave for a time; a restart ends it."""
+    """RateLimitGroup: hold back the jobs of a group for a time; a restart ends it."""
     duration_ms = min(_positive(request.fields, b"duration"), push_options.YEAR_MS)
     queue, group = _open(session, request)
     until_ms = request.now_ms + duration_ms
     group.closed_until_ms = until_ms
-    session.yard.timers.push(Reopening(session.yard, queue, group, until_ms))
+    session.yard.timers.push(GroupReopening(session.yard, queue, group, until_ms))
     return {}
 
 
 def set_concurrency(session: BunqueueSession, request: Request) -> Answer:
-    """SetGroupConcurrency: so many at a time."""
+    """SetGroupConcurrency: limit how many jobs of a group run at once."""
     most = _positive(request.fields, b"concurrency")
     queue, group = _open(session, request)
     group.concurrency = most
@@ -220,14 +220,14 @@ def set_concurrency(session: BunqueueSession, request: Request) -> Answer:
 
 
 def get_concurrency(session: BunqueueSession, request: Request) -> Answer:
-    """GetGroupConcurrency: what was set."""
+    """GetGroupConcurrency: show the concurrency limit that was set."""
     group = _find(session, request)
     most = None if group is None or group.concurrency < 0 else int(group.concurrency)
     return {"data": {"concurrency": most}}
 
 
 def remove_concurrency(session: BunqueueSession, request: Request) -> Answer:
-    """RemoveGroupConcurrency: whatever pullers bring along counts again."""
+    """RemoveGroupConcurrency: remove the limit; the defaults given by pulls apply again."""
     group = _find(session, request)
     if group is None or group.concurrency < 0:
         return {"data": {"removed": 0}}
@@ -238,7 +238,7 @@ def remove_concurrency(session: BunqueueSession, request: Request) -> Answer:
 
 
 def pause_group(session: BunqueueSession, request: Request) -> Answer:
-    """PauseGroup: let no job of a group leave until it is resumed."""
+    """PauseGroup: hold back the jobs of a group until it is resumed."""
     queue, group = _open(session, request)
     is_changed = not group.is_paused
     group.is_paused = True
@@ -248,7 +248,7 @@ def pause_group(session: BunqueueSession, request: Request) -> Answer:
 
 
 def resume_group(session: BunqueueSession, request: Request) -> Answer:
-    """ResumeGroup: let its jobs leave again."""
+    """ResumeGroup: end the pause of a group."""
     group = _find(session, request)
     if group is None or not group.is_paused:
         return {"data": {"changed": False}}
@@ -259,7 +259,7 @@ def resume_group(session: BunqueueSession, request: Request) -> Answer:
 
 
 def is_group_paused(session: BunqueueSession, request: Request) -> Answer:
-    """IsGroupPaused: whether it is."""
+    """IsGroupPaused: show whether a group is paused."""
     group = _find(session, request)
     return {"data": {"paused": group is not None and group.is_paused}}
 
@@ -268,36 +268,36 @@ def is_group_paused(session: BunqueueSession, request: Request) -> Answer:
 
 
 def _owner(session: BunqueueSession, request: Request) -> Job | None:
-    """Return the job that keeps others with a key out now."""
+    """Return the job that currently owns a deduplication key, or None."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     key = push_options.text(request.fields, b"deduplicationId")
     if queue is None or queue.keys is None:
         return None
     owner = queue.keys.get(key)
-    if owner is None or owner.extra is None:
+    if owner is None or owner.details is None:
         return None
-    return None if 0 < owner.extra.key_until_ms <= request.now_ms else owner
+    return None if 0 < owner.details.key_until_ms <= request.now_ms else owner
 
 
 def _drop_key(yard: Yard, job: Job) -> None:
-    extra = job.extra
+    details = job.details
     keys = job.queue.keys
-    assert extra is not None
+    assert details is not None
     assert keys is not None
-    keys.remove(extra.unique_key)
-    news = NewsFields()
-    news.text(KEY_DROPPED, "")
+    keys.remove(details.unique_key)
+    news = ChangedFields()
+    news.text(Tag.KEY_DROPPED, "")
     yard.note(job, news.done())
 
 
 def key_owner(session: BunqueueSession, request: Request) -> Answer:
-    """GetDeduplicationJobId: which job keeps others out."""
+    """GetDeduplicationJobId: show which job owns a key."""
     owner = _owner(session, request)
     return {"data": {"jobId": None if owner is None else id_text(owner)}}
 
 
 def remove_key(session: BunqueueSession, request: Request) -> Answer:
-    """RemoveDeduplicationKey: let others with a key in, whoever has it."""
+    """RemoveDeduplicationKey: release a key, whichever job owns it."""
     owner = _owner(session, request)
     if owner is None:
         return {"data": {"count": 0}}
@@ -306,18 +306,18 @@ def remove_key(session: BunqueueSession, request: Request) -> Answer:
 
 
 def remove_job_key(session: BunqueueSession, request: Request) -> Answer:
-    """RemoveJobDeduplicationKey: take its key from a job, if it still keeps others out by it."""
+    """RemoveJobDeduplicationKey: release the key of a job if the job still owns it."""
     name = request.fields.content(b"id")
     job = None if name is None else find_job(session.yard, name)
-    if job is None or job.extra is None or job.queue.keys is None:
+    if job is None or job.details is None or job.queue.keys is None:
         return {"data": {"removed": False}}
-    is_owner = job.queue.keys.get(job.extra.unique_key) is job
+    is_owner = job.queue.keys.get(job.details.unique_key) is job
     if is_owner:
         _drop_key(session.yard, job)
     return {"data": {"removed": is_owner}}
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+GROUP_COMMANDS: Final[dict[bytes, Command]] = {
     b"GetGroupJobsCount": count_group,
     b"GetGroupsJobsCount": count_groups,
     b"GetGroupActiveCount": count_active,

@@ -1,4 +1,4 @@
-"""PUSH, PULL, ACK and FAIL: the commands of a job's usual life. Batches: `batch.py`, `acks.py`."""
+"""PUSH, PULL, ACK and FAIL: the frequent commands. Batches: `push_batch.py`, `acks.py`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, KEEP_NOT, complete, fail
-from jobyard.engine.jobs.put_transaction import put_wish
+from jobyard.engine.jobs.put_transaction import put_new_job
 from jobyard.engine.jobs.queues import hold_watch, open_queue
 from jobyard.engine.jobs.take import take_one, wait
 from jobyard.errors import Refused
 from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.job import DEAD, DONE, JSON, MSGPACK, Job
+from jobyard.model.lease import Lease, Proof, Terms
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import DOOR, TOKEN, Lease, Queue, Terms
 from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Bucket
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.push_links import links_for
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
     from jobyard.engine.state.yard import Yard
-    from jobyard.protocols.bunqueue.observer import Onlooker
+    from jobyard.model.queue import Queue
+    from jobyard.protocols.bunqueue.observer import CommandObserver
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
-    from jobyard.wire.msgpack.read import Fields
+    from jobyard.wire.msgpack.read import MapFields
 
 LOCK_MS_DEFAULT: Final = 30_000
 PULL_WAIT_MAX: Final = 60_000
@@ -46,10 +47,10 @@ def push(session: BunqueueSession, request: Request) -> None:
     now_ms = request.now_ms
     name = session.queue_name(fields)
     door = session.door
-    wish = push_options.read_wish(door, fields, now_ms)
+    new_job = push_options.read_new_job(door, fields, now_ms)
     refuse_if_draining(session)
     queue = open_queue(door.yard, name)
-    job = put_wish(door.yard, queue, wish, links_for(door.yard, wish, fields), now_ms)
+    job = put_new_job(door.yard, queue, new_job, links_for(door.yard, new_job, fields), now_ms)
     out = session.out
     frame = session.begin_ok(request.req_id, 1)
     out.write(b"\xa2id")
@@ -59,10 +60,10 @@ def push(session: BunqueueSession, request: Request) -> None:
 
 
 def write_id(out: BytesWriter, job: Job) -> None:
-    """Append the id by which the client of a new job is to know it."""
-    extra = job.extra
-    if extra is not None and extra.custom_id:
-        write_text(out, extra.custom_id)
+    """Append the id of a new job, as its client sees it."""
+    details = job.details
+    if details is not None and details.custom_id:
+        write_text(out, details.custom_id)
         return
     out.append(0xD9)
     out.append(36)
@@ -70,7 +71,7 @@ def write_id(out: BytesWriter, job: Job) -> None:
 
 
 def refuse_if_draining(session: BunqueueSession) -> None:
-    """Take no new jobs once the server is to stop."""
+    """Refuse new jobs while the server shuts down."""
     if session.door.is_draining:
         raise Refused("Server is shutting down")
 
@@ -79,7 +80,7 @@ def refuse_if_draining(session: BunqueueSession) -> None:
 
 
 def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
-    """Take one job or several, at once or when they come."""
+    """Take one job or several, now or when they become ready."""
     fields = request.fields
     now_ms = request.now_ms
     yard = session.yard
@@ -93,7 +94,7 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
     if fields.has(b"timeout"):
         timeout_ms = push_options.number(fields, b"timeout", 0, 0, PULL_WAIT_MAX)
     terms = session_terms(session, fields)
-    one = Pull(request.req_id, count, is_batch=is_batch, is_owned=terms.proof == TOKEN)
+    one = Pull(request.req_id, count, is_batch=is_batch, is_owned=terms.proof == Proof.TOKEN)
     one.is_detached = fields.is_true(b"detach")
     queue = yard.queues.get(name)
     if fields.has(b"group") and not fields.is_nil(b"group"):
@@ -101,57 +102,57 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
         if queue is not None:
             set_group_defaults(queue, limits, now_ms)
     if queue is not None:
-        lease = take_one(yard, queue, session.book, terms, now_ms)
+        lease = take_one(yard, queue, session.lease_set, terms, now_ms)
         if lease is not None:
             leases = [lease]
             if count > 1:
                 leases += take_more(session, queue, terms, count - 1, now_ms)
             session.answer_pull(one, leases)
             return
-        _tell_held_up(session.door.onlooker, queue, now_ms)
+        _tell_held_up(session.door.observer, queue, now_ms)
     if timeout_ms == 0:
         session.answer_pull(one, [])
         return
     queue = open_queue(yard, name)
     hold_watch(queue)
     one.queue = queue
-    waiter = wait(yard, [queue], session.book, terms, now_ms + timeout_ms, NEVER_MS)
+    waiter = wait(yard, [queue], session.lease_set, terms, now_ms + timeout_ms, NEVER_MS)
     session.pulls[waiter] = one
 
 
-def _tell_held_up(onlooker: Onlooker | None, queue: Queue, now_ms: i64) -> None:
-    """Tell of a job that was there and that a limit of its queue held up."""
+def _tell_held_up(observer: CommandObserver | None, queue: Queue, now_ms: i64) -> None:
+    """Report to the observer that a limit of the queue held back a ready job."""
     rules = queue.rules
-    if onlooker is None or rules is None or not (queue.ready.items or rules.ring):
+    if observer is None or rules is None or not (queue.ready.items or rules.ring):
         return
     if 0 <= rules.settings.concurrency <= len(queue.leased.items):
-        onlooker.tell("concurrency:rejected", {"queue": queue.name})
+        observer.tell("concurrency:rejected", {"queue": queue.name})
     elif rules.bucket is not None and not rules.bucket.has_one(now_ms):
-        onlooker.tell("ratelimit:rejected", {"queue": queue.name})
+        observer.tell("ratelimit:rejected", {"queue": queue.name})
 
 
 def _pull_one(session: BunqueueSession, name: str, request: Request) -> bool:
-    """Take the one job that a PULL without further wishes asks for, if it is there."""
+    """Answer a PULL without options if a job is ready."""
     yard = session.yard
     queue = yard.queues.get(name)
     if queue is None:
         return False
-    lease = take_one(yard, queue, session.book, session.plain_terms, request.now_ms)
+    lease = take_one(yard, queue, session.lease_set, session.plain_terms, request.now_ms)
     if lease is None:
         return False
     session.answer_lease(request.req_id, lease)
     return True
 
 
-def session_terms(session: BunqueueSession, fields: Fields) -> Terms:
-    """Return the terms of a pull: with an owner a token and a lock, else those of the session."""
+def session_terms(session: BunqueueSession, fields: MapFields) -> Terms:
+    """Return the terms of a pull: with an owner a lock and a token, else those of the session."""
     owner = fields.text(b"owner")
     if not owner:
         return session.plain_terms
     ttl_ms = push_options.number(fields, b"lockTtl", LOCK_MS_DEFAULT, 1, DAY_MS)
     terms = session.owned_terms
     if terms is None or terms.label != owner or terms.ttl_ms != ttl_ms:
-        terms = Terms(BUNQUEUE, TOKEN, ttl_ms, owner)
+        terms = Terms(BUNQUEUE, Proof.TOKEN, ttl_ms, owner)
         session.owned_terms = terms
     return terms
 
@@ -162,15 +163,15 @@ def take_more(
     """Take up to `count` more jobs on the same terms."""
     leases: list[Lease] = []
     while len(leases) < count:
-        lease = take_one(session.yard, queue, session.book, terms, now_ms)
+        lease = take_one(session.yard, queue, session.lease_set, terms, now_ms)
         if lease is None:
             break
         leases.append(lease)
     return leases
 
 
-def group_defaults(fields: Fields) -> tuple[i64, i64, i64]:
-    """Return the limits a puller brings along for groups: at once, and in how long a time."""
+def group_defaults(fields: MapFields) -> tuple[i64, i64, i64]:
+    """Read the group limits of a pull: the concurrency, and jobs per duration in ms."""
     value = fields.value(b"group")
     if not isinstance(value, dict):
         raise Refused("group must be an object")
@@ -191,7 +192,7 @@ def group_defaults(fields: Fields) -> tuple[i64, i64, i64]:
 
 
 def set_group_defaults(queue: Queue, limits: tuple[i64, i64, i64], now_ms: i64) -> None:
-    """Hold groups to the limits a puller brings along, unless they have their own."""
+    """Apply the group limits of a pull as defaults: limits set for a group take precedence."""
     rules = queue.rules
     if rules is None:
         return
@@ -209,8 +210,8 @@ def set_group_defaults(queue: Queue, limits: tuple[i64, i64, i64], now_ms: i64) 
 # -- ACK and FAIL ------------------------------------------------------------------------------
 
 
-def named_job(session: BunqueueSession, fields: Fields) -> Job:
-    """Return the job a command names by id."""
+def named_job(session: BunqueueSession, fields: MapFields) -> Job:
+    """Return the job with the id that a command gives, or refuse."""
     name = fields.content(b"id")
     job = None if name is None else find_job(session.yard, name)
     if job is None:
@@ -219,18 +220,18 @@ def named_job(session: BunqueueSession, fields: Fields) -> Job:
 
 
 def check_lease(session: BunqueueSession, job: Job, name: bytes, token: bytes | None) -> None:
-    """Refuse unless the caller may end the run of a job."""
+    """Refuse unless the client may end the run of a job."""
     lease = job.lease
-    if lease is not None and lease.terms.proof == DOOR:
+    if lease is not None and lease.terms.proof == Proof.DOOR:
         return
     shown = name.decode("utf-8", "replace")
     if lease is None:
-        extra = job.extra
-        late: i64 = 0 if extra is None else extra.last_lease
+        details = job.details
+        late: i64 = 0 if details is None else details.last_lease
         if late != 0 and token is not None and token_number(session.yard, token) == late:
             return
         raise Refused(f"Job not found or not in processing state: {shown}")
-    if lease.terms.proof != TOKEN:
+    if lease.terms.proof != Proof.TOKEN:
         raise Refused(f"Invalid or expired lock token for job {shown}")
     if not token:
         raise Refused(f"Lock token required for job {shown}")
@@ -266,7 +267,7 @@ def ack(session: BunqueueSession, request: Request) -> None:
 
 
 def complete_run(yard: Yard, job: Job, result: bytes, keep: i64, now_ms: i64) -> None:
-    """End a run well; what it came to is kept as the family of the job writes it."""
+    """Complete a run; the result is stored in the encoding of the job's family."""
     if job.family == GLIDE:
         complete(yard, job, to_json(MSGPACK, result) if result else b"", JSON, keep, now_ms)
     else:
@@ -274,12 +275,12 @@ def complete_run(yard: Yard, job: Job, result: bytes, keep: i64, now_ms: i64) ->
 
 
 def already_final() -> dict[str, object]:
-    """Return the answer to an end that came too late."""
+    """Return the answer to an ACK or FAIL of a job that has already ended."""
     return {"data": {"applied": False, "reason": "already-finalized"}}
 
 
 def fail_job(session: BunqueueSession, request: Request) -> dict[str, object]:
-    """FAIL: try a job again later, or give it up."""
+    """FAIL: retry a job later, or move it to the dead jobs."""
     fields = request.fields
     name = fields.content(b"id")
     job = None if name is None else find_job(session.yard, name)
@@ -304,5 +305,5 @@ def fail_job(session: BunqueueSession, request: Request) -> dict[str, object]:
 
 
 def job_ids(jobs: list[Job]) -> list[object]:
-    """Return the ids of jobs as clients know them."""
+    """Return the ids of jobs as clients see them."""
     return [id_bytes(job).decode() for job in jobs]

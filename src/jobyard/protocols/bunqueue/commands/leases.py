@@ -1,7 +1,7 @@
-"""Commands of a run that goes on: progress, heartbeats, longer locks.
+"""Commands for a job while it runs: progress, heartbeats, lock extension.
 
-Heartbeats and locks live in memory only, as leases do; progress is remembered. A heartbeat never
-makes a lock shorter.
+Heartbeats and locks are in memory only, as leases are; progress is in the journal. A heartbeat
+without a duration never shortens a lock.
 """
 
 import math
@@ -13,10 +13,10 @@ from jobyard.engine.jobs.finish import touch
 from jobyard.engine.jobs.take import lease_ms
 from jobyard.engine.state import bus
 from jobyard.errors import Refused, YardFull
-from jobyard.model.details import PROGRESS, size_of
-from jobyard.model.details import Fields as NewsFields
+from jobyard.model.details_codec import FieldWriter as ChangedFields
+from jobyard.model.details_codec import Tag, size_of
 from jobyard.model.job import Job
-from jobyard.model.queue import DOOR, TOKEN, Lease
+from jobyard.model.lease import Lease, Proof
 from jobyard.model.throttle.settings import DAY_MS
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.jobs import named_job
@@ -27,10 +27,10 @@ from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
 
 PROGRESS_MAX: Final = 100
-# Of jobs in one command: more than any connection runs.
+# Jobs in one command: more than any connection runs.
 IDS_MAX: Final = 10_000
 
-# More than any record takes beside the rare parts of a job and what is new.
+# More than a record takes in addition to the job's details and the new fields.
 _RECORD_ROOM: Final = 1024
 
 NOT_ALIVE: Final = "Job not found or not active (or invalid token)"
@@ -41,37 +41,37 @@ NOT_LOCKED: Final = "Lock not found or invalid token"
 
 
 def progress(session: BunqueueSession, request: Request) -> Answer:
-    """Note how far the run of a job is; the message stays unless there is a new one."""
+    """Set the progress of a running job; the message stays unless a new one is given."""
     fields = request.fields
     now_ms = request.now_ms
     job = named_job(session, fields)
     refuse_unless_active(job)
     shown = _progress_text(fields.value(b"progress"))
-    message = "" if job.extra is None else job.extra.message
+    message = "" if job.details is None else job.details.message
     if fields.has(b"message"):
         message = push_options.text(fields, b"message")
-    news = NewsFields()
-    news.text(PROGRESS, f"{shown}\0{message}")
-    see_to_room(session, job, len(message), now_ms)
+    news = ChangedFields()
+    news.text(Tag.PROGRESS, f"{shown}\0{message}")
+    ensure_room(session, job, len(message), now_ms)
     session.yard.note(job, news.done(), is_needed=True)
     lease = job.lease
     assert lease is not None
-    _hear_of(session, lease, now_ms)
+    _note_seen(session, lease, now_ms)
     if session.yard.bus.is_on:
-        session.yard.bus.tell(bus.Event(bus.PROGRESS, job.queue, job, now_ms))
+        session.yard.bus.tell(bus.Event(bus.EventName.PROGRESS, job.queue, job, now_ms))
     return {}
 
 
-def see_to_room(session: BunqueueSession, job: Job | None, size: i64, now_ms: i64) -> None:
-    """Refuse a change that the disk has no room for; one of a job may use what is kept aside."""
+def ensure_room(session: BunqueueSession, job: Job | None, size: i64, now_ms: i64) -> None:
+    """Refuse a change if the disk is full; a change of a job may use the reserved space."""
     journal = session.yard.journal
     if not journal.is_on:
         return
     if job is None:
         is_admitted = journal.admit(_RECORD_ROOM + size, now_ms)
     else:
-        extra = job.extra
-        needed = _RECORD_ROOM + size + (0 if extra is None else size_of(extra))
+        details = job.details
+        needed = _RECORD_ROOM + size + (0 if details is None else size_of(details))
         is_admitted = journal.admit_change(needed, now_ms)
     if not is_admitted:
         raise YardFull
@@ -92,7 +92,7 @@ def _progress_text(value: object) -> str:
 
 
 def job_heartbeat(session: BunqueueSession, request: Request) -> Answer:
-    """Hear that a job is still run; with the token of its lock the lock begins anew."""
+    """Record a heartbeat of a job; with the lock's token it also renews the lock."""
     fields = request.fields
     name = fields.content(b"id")
     job = None if name is None else find_job(session.yard, name)
@@ -104,7 +104,7 @@ def job_heartbeat(session: BunqueueSession, request: Request) -> Answer:
 
 
 def job_heartbeats(session: BunqueueSession, request: Request) -> Answer:
-    """Hear of many jobs; one that is not run does not keep the others from it."""
+    """Record heartbeats of many jobs; jobs that do not run are skipped."""
     fields = request.fields
     ids = _ids(request)
     tokens = fields.value(b"tokens")
@@ -120,12 +120,12 @@ def _beat(
     session: BunqueueSession, job: Job, token: bytes | None, duration_ms: i64, now_ms: i64
 ) -> bool:
     lease = job.lease
-    if lease is None or lease.terms.proof not in (DOOR, TOKEN):
+    if lease is None or lease.terms.proof not in (Proof.DOOR, Proof.TOKEN):
         return False
     if not token:
-        _hear_of(session, lease, now_ms)
+        _note_seen(session, lease, now_ms)
         return True
-    if lease.terms.proof != TOKEN or token_number(session.yard, token) != lease.key:
+    if lease.terms.proof != Proof.TOKEN or token_number(session.yard, token) != lease.key:
         return False
     if duration_ms > 0:
         _renew(session, lease, duration_ms, now_ms)
@@ -135,10 +135,10 @@ def _beat(
     return True
 
 
-def _hear_of(session: BunqueueSession, lease: Lease, now_ms: i64) -> None:
-    """Note that someone runs a job; who does not know the token of a lock does not renew it."""
+def _note_seen(session: BunqueueSession, lease: Lease, now_ms: i64) -> None:
+    """Record that a job is running, without a token: a lock that has a token is not renewed."""
     terms = lease.terms
-    if terms.proof != DOOR:
+    if terms.proof != Proof.DOOR:
         lease.beat_ms = now_ms
     else:
         touch(session.yard, lease, lease_ms(lease.job, terms), now_ms)
@@ -149,11 +149,11 @@ def _renew(session: BunqueueSession, lease: Lease, ttl_ms: i64, now_ms: i64) -> 
     lease.is_renewed = True
 
 
-# -- longer locks ------------------------------------------------------------------------------
+# -- lock extension ----------------------------------------------------------------------------
 
 
 def extend_lock(session: BunqueueSession, request: Request) -> Answer:
-    """Let a lock last for a given time from now."""
+    """Set a lock to expire after a given time from now."""
     fields = request.fields
     name = fields.content(b"id")
     job = None if name is None else find_job(session.yard, name)
@@ -165,7 +165,7 @@ def extend_lock(session: BunqueueSession, request: Request) -> Answer:
 
 
 def extend_locks(session: BunqueueSession, request: Request) -> Answer:
-    """Let many locks last longer, each for its own time; answer how many did."""
+    """Extend many locks, each by its own duration; answer how many were extended."""
     fields = request.fields
     ids = _ids(request)
     tokens = fields.value(b"tokens")
@@ -187,9 +187,9 @@ def _extend(
     session: BunqueueSession, job: Job, token: bytes | None, duration_ms: i64, now_ms: i64
 ) -> bool:
     lease = job.lease
-    if lease is None or lease.terms.proof != TOKEN:
+    if lease is None or lease.terms.proof != Proof.TOKEN:
         return False
-    # Whoever names no token at all is believed, as by the original; a wrong one is never right.
+    # As in the original, a request without a token is accepted; a wrong token is refused.
     if token is not None and token_number(session.yard, token) != lease.key:
         return False
     _renew(session, lease, duration_ms, now_ms)
@@ -206,14 +206,14 @@ def _ids(request: Request) -> list[str]:
 
 
 def _token_at(tokens: object, place: int) -> bytes | None:
-    """Return the token at a place of a list that may be short, or no list."""
+    """Return the token at an index; None if the list is too short or not a list."""
     if not isinstance(tokens, list) or place >= len(tokens):
         return None
     token = tokens[place]
     return token.encode() if isinstance(token, str) else None
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+LEASE_COMMANDS: Final[dict[bytes, Command]] = {
     b"Progress": progress,
     b"JobHeartbeat": job_heartbeat,
     b"JobHeartbeatB": job_heartbeats,

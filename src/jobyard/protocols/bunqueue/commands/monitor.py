@@ -1,8 +1,8 @@
-"""Commands about the connection and the server: Hello, Auth, Ping, and what the server counts.
+"""Commands about the connection and the server: Hello, Auth, Ping, statistics, dashboards.
 
-Everything told is true of this server. Names of the original for things that do not exist here
-(caches, backups, heaps of a collector) are left out where a client can do without them, and stand
-for the nearest thing where it cannot: the database is the journal.
+All values describe this server. Fields of the original for things that do not exist here (caches,
+backups, a garbage-collected heap) are omitted where clients do not need them, and otherwise hold
+the nearest equivalent: the database is the journal.
 """
 
 import heapq
@@ -13,20 +13,20 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.listing import Choice, count_of, page
+from jobyard.engine.jobs.listing import JobSelection, count_of, page
 from jobyard.engine.jobs.schedule import crons_of
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused
 from jobyard.model.details import Outcome
-from jobyard.model.index.minute_counter import Meter
+from jobyard.model.index.minute_counter import MinuteCounter
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.secrets import is_one_of
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.control import is_listed
-from jobyard.protocols.bunqueue.commands.prometheus import VERSION, prometheus_text
-from jobyard.protocols.bunqueue.commands.query import Priorities, get_job_counts, is_paused
+from jobyard.protocols.bunqueue.commands.prometheus import BUNQUEUE_VERSION, prometheus_text
+from jobyard.protocols.bunqueue.commands.query import PriorityCount, get_job_counts, is_paused
 from jobyard.protocols.bunqueue.commands.registry import worker_stats, worker_value
 from jobyard.protocols.bunqueue.commands.schedules import cron_value
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
@@ -35,28 +35,28 @@ from jobyard.protocols.bunqueue.job_fields import created_ms, job_value, shown_p
 from jobyard.protocols.bunqueue.progress import progress_number
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
-from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.read import MapFields
 from jobyard.wire.msgpack.write import Raw, encode, write_array
 
 PROTOCOL_VERSION: Final = 3
 
-COUNT_MAX: Final = 1_000_000_000
-# Averages are taken over the newest done jobs of so many queues.
+QUEUES_LISTED_MAX: Final = 1_000_000_000
+# Averages cover the newest SAMPLE_JOBS done jobs of each of SAMPLE_QUEUES queues.
 SAMPLE_QUEUES: Final = 100
 SAMPLE_JOBS: Final = 20
 DASHBOARD_QUEUES: Final = 1000
 DASHBOARD_JOBS: Final = 50
 PREVIEW_JOBS: Final = 10
-# Names that are put in order at once; what it takes to look at one, in jobs looked at.
+# Names sorted at once; the cost of one name in units of work.
 RUN: Final = 100
 NAME_UNITS: Final = 4
-# So many names are copied in a unit of work; what it takes to tell of a queue.
+# Names copied per unit of work; the cost of one row.
 NAMES_PER_UNIT: Final = 32
 ROW_UNITS: Final = 8
 
 
 def hello(_session: BunqueueSession, request: Request) -> Answer:
-    """Agree on the lower of the two versions."""
+    """Hello: agree on the lower of the two protocol versions."""
     asked = request.fields.integer(b"protocolVersion", PROTOCOL_VERSION)
     version = max(1, min(asked, PROTOCOL_VERSION))
     capabilities = (
@@ -66,18 +66,18 @@ def hello(_session: BunqueueSession, request: Request) -> Answer:
         "protocolVersion": version,
         "capabilities": capabilities,
         "server": "bunqueue",
-        "version": VERSION,
+        "version": BUNQUEUE_VERSION,
     }
 
 
 def auth(session: BunqueueSession, request: Request) -> Answer | None:
-    """Let a connection in that knows a token."""
-    if not session.door.guard.attempts.may_try(session.peer.host(), request.now_ms):
+    """Auth: authenticate a connection by its token."""
+    if not session.door.shared_limits.attempts.may_try(session.peer.host(), request.now_ms):
         raise Refused("Too many failed attempts, try again later")
     token = request.fields.content(b"token") or b""
     if not is_one_of(token, session.door.tokens):
-        if session.door.onlooker is not None:
-            session.door.onlooker.tell("auth:failed", {"transport": "tcp"})
+        if session.door.observer is not None:
+            session.door.observer.tell("auth:failed", {"transport": "tcp"})
         session.deny(request.req_id, request.now_ms)
         return None
     session.authenticated()
@@ -85,15 +85,15 @@ def auth(session: BunqueueSession, request: Request) -> Answer | None:
 
 
 def ping(session: BunqueueSession, request: Request) -> Answer:
-    """Tell that the server is there, and its time."""
+    """Ping: return the server's time."""
     return {"data": {"pong": True, "time": float(session.door.wall_ms(request.now_ms))}}
 
 
-# -- what is counted ---------------------------------------------------------------------------
+# -- statistics --------------------------------------------------------------------------------
 
 
 def stats(session: BunqueueSession, request: Request) -> Answer:
-    """Stats: what there is now, under the names of the protocol and of the original."""
+    """Stats: current counts, under the names of the protocol and of the original."""
     yard = session.yard
     door = session.door
     rates = throughput(door, request.now_ms)
@@ -118,7 +118,7 @@ def stats(session: BunqueueSession, request: Request) -> Answer:
 
 
 def throughput(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
-    """Return how much is done in a second these days."""
+    """Return the current rates per second."""
     rates = door.rates
     counters = door.yard.counters
     rates.look(
@@ -137,7 +137,7 @@ def throughput(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
 
 
 def metrics(session: BunqueueSession, request: Request) -> Answer:
-    """Metrics: totals since the start; of one queue, if it is named, minute by minute."""
+    """Metrics: totals since the start, or the counts of one queue minute by minute."""
     if request.fields.has(b"queue"):
         return _queue_metrics(session, request.fields)
     door = session.door
@@ -150,7 +150,7 @@ def metrics(session: BunqueueSession, request: Request) -> Answer:
             "totalFailed": int(door.yard.counters.dead_total()),
             "avgLatencyMs": wait_ms,
             "avgProcessingMs": run_ms,
-            "memoryUsageMb": door.surroundings.memory_mb(),
+            "memoryUsageMb": door.environment.memory_mb(),
             "sqliteSizeMb": round(journal_bytes(door) / (1 << 20), 2),
             "activeConnections": int(door.sessions_count),
             "unexpectedErrors": int(door.yard.errors.survived_count),
@@ -158,26 +158,32 @@ def metrics(session: BunqueueSession, request: Request) -> Answer:
     }
 
 
-def _queue_metrics(session: BunqueueSession, fields: Fields) -> Answer:
+def _queue_metrics(session: BunqueueSession, fields: MapFields) -> Answer:
     name = push_options.queue_name(fields)
     kind = push_options.text(fields, b"type")
     if kind not in ("completed", "failed"):
         raise Refused("Metrics type must be 'completed' or 'failed'")
-    meters = session.yard.meters.get(name)
-    meter = Meter() if meters is None else meters.done if kind == "completed" else meters.failed
-    counts = meter.by_minute()
+    minute_counters = session.yard.minute_counters.get(name)
+    minute_counter = (
+        MinuteCounter()
+        if minute_counters is None
+        else minute_counters.done
+        if kind == "completed"
+        else minute_counters.failed
+    )
+    counts = minute_counter.by_minute()
     total = len(counts)
-    start = push_options.number(fields, b"start", 0, -COUNT_MAX, COUNT_MAX)
-    end = push_options.number(fields, b"end", -1, -COUNT_MAX, COUNT_MAX)
+    start = push_options.number(fields, b"start", 0, -QUEUES_LISTED_MAX, QUEUES_LISTED_MAX)
+    end = push_options.number(fields, b"end", -1, -QUEUES_LISTED_MAX, QUEUES_LISTED_MAX)
     first = int(max(0, start + total) if start < 0 else start)
     after = int(max(0, (end + total if end < 0 else end) + 1))
-    last_ms = float(session.door.wall_ms(meter.last_ms)) if meter.total > 0 else 0
+    last_ms = float(session.door.wall_ms(minute_counter.last_ms)) if minute_counter.total > 0 else 0
     return {
         "data": {
             "meta": {
-                "count": int(meter.total),
+                "count": int(minute_counter.total),
                 "prevTS": last_ms,
-                "prevCount": int(meter.last_count),
+                "prevCount": int(minute_counter.last_count),
             },
             "data": counts[first:after],
             "count": total,
@@ -186,9 +192,9 @@ def _queue_metrics(session: BunqueueSession, fields: Fields) -> Answer:
 
 
 def recent_averages(door: BunqueueDoor) -> tuple[float, float]:
-    """Return how long jobs that are done waited for their last run, and how long it took, in ms.
+    """Return the average wait and run time of the last run of recently done jobs, in ms.
 
-    Over the newest of those that are kept, so it needs no count of its own.
+    Computed from the newest done jobs that are kept, so it needs no counters of its own.
     """
     waited: i64 = 0
     ran: i64 = 0
@@ -214,17 +220,17 @@ def journal_bytes(door: BunqueueDoor) -> i64:
 
 
 def prometheus(session: BunqueueSession, request: Request) -> Answer:
-    """Prometheus: the same for a scraper."""
+    """Prometheus: all metrics in the Prometheus text format."""
     text = prometheus_text(session.door, journal_bytes(session.door), request.now_ms)
     return {"data": {"metrics": text}}
 
 
 def storage_value(door: BunqueueDoor) -> dict[str, object]:
-    """Return how the disk is."""
-    error = door.surroundings.disk_error()
+    """Return the storage status."""
+    error = door.environment.disk_error()
     since: object = None
-    since_ms = door.surroundings.disk_error_since_ms()
-    # Noted once a second.
+    since_ms = door.environment.disk_error_since_ms()
+    # The time is recorded once a second, so it may still be 0.
     if error and since_ms > 0:
         since = float(door.wall_ms(since_ms))
     journal = door.yard.journal
@@ -240,12 +246,12 @@ def storage_value(door: BunqueueDoor) -> dict[str, object]:
 
 
 def storage_status(session: BunqueueSession, _request: Request) -> Answer:
-    """StorageStatus: tell how the disk is."""
+    """StorageStatus: show the storage status."""
     return {"data": storage_value(session.door)}
 
 
 def compact_memory(session: BunqueueSession, _request: Request) -> Answer:
-    """CompactMemory: forget what is only kept to be quick. Jobs take no more than they need."""
+    """CompactMemory: drop the caches of encoded fields and policies; jobs stay as they are."""
     door = session.door
     door.shapes.clear()
     door.plain_shapes.clear()
@@ -257,7 +263,7 @@ def compact_memory(session: BunqueueSession, _request: Request) -> Answer:
 
 
 def _collections(yard: Yard) -> dict[str, object]:
-    """Return the sizes of what is held, under the names of the original where it has one."""
+    """Return the sizes of collections, under the original's names where it has them."""
     return {
         "jobs": int(yard.jobs.count),
         "queues": len(yard.queues),
@@ -274,7 +280,7 @@ def _collections(yard: Yard) -> dict[str, object]:
 
 
 def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
-    """DashboardOverview: everything at a glance."""
+    """DashboardOverview: counts, rates, latency, workers, schedules and storage."""
     door = session.door
     yard = session.yard
     now_ms = request.now_ms
@@ -284,7 +290,7 @@ def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
     durations.look()
     workers = worker_stats(door, now_ms)
     rows: list[object] = [worker_value(door, one, now_ms) for one in door.workers.by_id.values()]
-    memory_mb = round(door.surroundings.memory_mb())
+    memory_mb = round(door.environment.memory_mb())
     data: dict[str, object] = {
         "stats": {
             "waiting": int(yard.ready_count),
@@ -314,7 +320,7 @@ def dashboard_overview(session: BunqueueSession, request: Request) -> Answer:
 
 
 def queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
-    """Return one line of a list of queues."""
+    """Return one row of a list of queues."""
     return {
         "name": queue.name,
         "waiting": int(count_of(queue, READY)),
@@ -329,21 +335,21 @@ def queue_row(queue: Queue, now_ms: i64) -> dict[str, object]:
 
 
 @final
-class Names(Task):
-    """The names of all queues there are for a client, in order; some at a time are put in order."""
+class QueueNames(Task):
+    """Sorts the names of all queues that clients can see, in slices."""
 
     def __init__(self, yard: Yard) -> None:
         super().__init__()
         self.is_reading = True
         self._yard = yard
-        # None before all names were gathered, which alone takes a while if there are very many.
+        # None before the names were copied, which takes time if there are very many.
         self._left: list[str] | None = None
         self._runs: list[list[str]] = []
         self._merged: Iterator[str] | None = None
         self.names: list[str] = []
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
-        """Look at some, or put some in order."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Check and sort some names, or merge some."""
         done: i64 = 0
         left = self._left
         if left is None:
@@ -370,13 +376,13 @@ class Names(Task):
         return done
 
 
-# Tells of a queue as of a moment.
+# Encodes a queue as of a given time.
 ShowQueue = Callable[[Queue, int], bytes]
 
 
 @final
 class QueueRows(Task):
-    """Tells of all queues, or of a page of them, in the order of their names; of some at a time."""
+    """Encodes all queues, or a page of them, sorted by name, in slices."""
 
     def __init__(self, yard: Yard, offset: int, limit: int, show: ShowQueue) -> None:
         super().__init__()
@@ -385,15 +391,15 @@ class QueueRows(Task):
         self._offset = offset
         self._limit = limit
         self._show: ShowQueue = show
-        self._names: Names | None = Names(yard)
-        # Those that are not told yet, the first of them last.
+        self._names: QueueNames | None = QueueNames(yard)
+        # The remaining names, the next one last.
         self._left: list[str] = []
-        # How many queues there are, and what is told of those on the page.
+        # The number of all queues, and the encoded rows of the page.
         self.total: i64 = 0
         self.rows: list[bytes] = []
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Put some names in order, or tell of some queues."""
+        """Sort some names, or encode some queues."""
         done: i64 = 0
         names = self._names
         if names is not None:
@@ -417,10 +423,10 @@ def _packed_row(queue: Queue, now_ms: int) -> bytes:
 
 
 def dashboard_queues(session: BunqueueSession, request: Request) -> Answer | None:
-    """DashboardQueues: all queues in the order of their names, or a page of them."""
+    """DashboardQueues: all queues sorted by name, or a page of them."""
     fields = request.fields
     limit = int(push_options.number(fields, b"limit", DASHBOARD_QUEUES, 0, DASHBOARD_QUEUES))
-    offset = int(push_options.number(fields, b"offset", 0, 0, COUNT_MAX))
+    offset = int(push_options.number(fields, b"offset", 0, 0, QUEUES_LISTED_MAX))
     rows = QueueRows(session.yard, offset, limit, _packed_row)
 
     def tell() -> Answer:
@@ -441,11 +447,11 @@ def dashboard_queues(session: BunqueueSession, request: Request) -> Answer | Non
 
 
 def dashboard_queue(session: BunqueueSession, request: Request) -> Answer | None:
-    """DashboardQueue: one queue, with its first dead jobs and, if asked for, others."""
+    """DashboardQueue: one queue with its first dead jobs and, on request, jobs of other states."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     if queue is None:
         return _dashboard_queue(session, request, {})
-    task = Priorities(queue)
+    task = PriorityCount(queue)
     return session.begin(request, task, lambda: _dashboard_queue(session, request, task.counts()))
 
 
@@ -459,9 +465,9 @@ def _dashboard_queue(
     is_held = queue is not None and is_paused(queue, request.now_ms)
     counts = get_job_counts(session, request)["counts"]
     assert isinstance(counts, dict)
-    meters = session.yard.meters.get(name)
-    counts["totalCompleted"] = 0 if meters is None else int(meters.done.total)
-    counts["totalFailed"] = 0 if meters is None else int(meters.failed.total)
+    minute_counters = session.yard.minute_counters.get(name)
+    counts["totalCompleted"] = 0 if minute_counters is None else int(minute_counters.done.total)
+    counts["totalFailed"] = 0 if minute_counters is None else int(minute_counters.failed.total)
     data: dict[str, object] = {
         "name": name,
         "counts": counts,
@@ -496,7 +502,7 @@ def _dead_preview(door: BunqueueDoor, queue: Queue) -> list[object]:
 def _summaries(door: BunqueueDoor, queue: Queue | None, state: i64, limit: i64) -> list[object]:
     if queue is None:
         return []
-    choice = Choice(frozenset((int(state),)))
+    choice = JobSelection(frozenset((int(state),)))
     jobs = page(queue, choice, 0, limit, oldest_first=True)
     return [_summary(door, job) for job in jobs]
 
@@ -508,11 +514,11 @@ def _summary(door: BunqueueDoor, job: Job) -> dict[str, object]:
         "createdAt": float(created_ms(door, job)),
         "runAt": float(door.wall_ms(job.due_ms)),
         "attempts": int(job.attempts),
-        "progress": 0 if job.extra is None else progress_number(job.extra),
+        "progress": 0 if job.details is None else progress_number(job.details),
     }
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+MONITOR_COMMANDS: Final[dict[bytes, Command]] = {
     b"Hello": hello,
     b"Auth": auth,
     b"Ping": ping,

@@ -1,6 +1,6 @@
-"""What Prometheus is told: the names of the original for everything that this server can count.
+"""The Prometheus text: the original's metric names for everything that this server can count.
 
-No backups are made, so they are told as switched off; the heap is all the memory there is.
+There are no backups, so they are reported as disabled; the heap is the resident memory.
 """
 
 from itertools import islice
@@ -15,10 +15,10 @@ from jobyard.model.job import DEAD, DELAYED, LEASED, READY
 from jobyard.protocols.bunqueue.commands.registry import worker_stats
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.metrics.latency import BUCKETS_US, Histogram
-from jobyard.protocols.shared_limits import Guard
+from jobyard.protocols.shared_limits import SharedLimits
 
-# The original whose clients this server serves.
-VERSION: Final = "2.9.5"
+# The version of the original that this server is compatible with.
+BUNQUEUE_VERSION: Final = "2.9.5"
 
 _BACKUP_GAUGES: Final = (
     *("enabled", "in_progress", "scheduler_running", "interval_seconds", "retention"),
@@ -27,7 +27,7 @@ _BACKUP_GAUGES: Final = (
 )
 _BACKUP_COUNTERS: Final = ("attempts", "successes", "failures", "overlap_rejections")
 
-# Queues with lines of their own: a scraper keeps a series for each.
+# Queues with their own lines: a scraper stores a series for each.
 QUEUES_SHOWN: Final = 100
 
 _STATES: Final = (
@@ -40,7 +40,7 @@ _STATES: Final = (
 
 @final
 class _Text:
-    """Lines in the exposition format."""
+    """Lines in the Prometheus text format."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -66,32 +66,34 @@ def _number(value: float) -> str:
 
 
 def label_text(value: str) -> str:
-    """Return a label's value as it stands between quotes."""
+    """Escape the value of a label."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
-    """Return everything that can be told."""
+    """Return all metrics in the Prometheus text format."""
     text = _Text()
     _tell_jobs(text, door)
     text.gauge(
         "bunqueue_uptime_seconds",
-        "Time since the start.",
+        "Seconds since the server started.",
         round(float(now_ms - door.started_ms) / 1000.0, 3),
     )
-    text.gauge("bunqueue_cron_jobs_registered", "Schedules.", len(crons_of(door.yard).by_name))
-    _tell_workers(text, door, now_ms)
-    text.gauge("bunqueue_webhooks_registered", "Webhooks.", len(door.webhooks.by_id))
     text.gauge(
-        "bunqueue_webhooks_enabled", "Webhooks switched on.", float(door.webhooks.enabled_count())
+        "bunqueue_cron_jobs_registered", "Registered schedules.", len(crons_of(door.yard).by_name)
+    )
+    _tell_workers(text, door, now_ms)
+    text.gauge("bunqueue_webhooks_registered", "Registered webhooks.", len(door.webhooks.by_id))
+    text.gauge(
+        "bunqueue_webhooks_enabled", "Enabled webhooks.", float(door.webhooks.enabled_count())
     )
     _tell_process(text, door, journal_size)
-    _tell_guard(text, door.guard)
+    _tell_shared_limits(text, door.shared_limits)
     _tell_queues(text, door)
     for name in _BACKUP_GAUGES:
-        text.gauge(f"bunqueue_backup_{name}", "No backups are made.", 0)
+        text.gauge(f"bunqueue_backup_{name}", "Always 0: backups are not supported.", 0)
     for name in _BACKUP_COUNTERS:
-        text.counter(f"bunqueue_backup_{name}_total", "No backups are made.", 0)
+        text.counter(f"bunqueue_backup_{name}_total", "Always 0: backups are not supported.", 0)
     door.durations.look()
     for name, histogram in (
         ("push", door.durations.push),
@@ -104,23 +106,23 @@ def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
 
 def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
     yard = door.yard
-    text.gauge("bunqueue_jobs_waiting", "Jobs that are ready.", float(yard.ready_count))
+    text.gauge("bunqueue_jobs_waiting", "Waiting jobs.", float(yard.ready_count))
     ahead = float(yard.ahead_count)
-    text.gauge("bunqueue_jobs_prioritized", "Those among them with a priority.", ahead)
-    text.gauge("bunqueue_jobs_delayed", "Jobs that are delayed.", float(yard.delayed_count))
-    text.gauge("bunqueue_jobs_active", "Jobs that run.", float(yard.leased_count))
-    text.gauge("bunqueue_jobs_dlq", "Dead jobs.", float(yard.dead_count))
-    text.gauge("bunqueue_jobs_completed", "Done jobs that are kept.", float(yard.done_count))
-    since = "since the start."
+    text.gauge("bunqueue_jobs_prioritized", "Waiting jobs with a priority.", ahead)
+    text.gauge("bunqueue_jobs_delayed", "Delayed jobs.", float(yard.delayed_count))
+    text.gauge("bunqueue_jobs_active", "Running jobs.", float(yard.leased_count))
+    text.gauge("bunqueue_jobs_dlq", "Jobs in the dead-letter queues.", float(yard.dead_count))
+    text.gauge("bunqueue_jobs_completed", "Completed jobs that are kept.", float(yard.done_count))
+    since = "since the server started."
     counters = yard.counters
     for name, word, total in (
         ("pushed", "pushed", counters.put_total()),
         ("pulled", "pulled", counters.taken_total()),
         ("completed", "completed", counters.finished_total()),
-        ("failed", "given up", counters.dead_total()),
+        ("failed", "failed for good", counters.dead_total()),
     ):
         text.counter(f"bunqueue_jobs_{name}_total", f"Jobs {word} {since}", float(total))
-    text.begin("jobyard_jobs_total", "counter", f"What happened to jobs {since}")
+    text.begin("jobyard_jobs_total", "counter", f"Job events {since}")
     for event, family, at_door, number in counters.rows():
         labels = f'event="{event}",family="{family}",door="{at_door}"'
         text.lines.append(f"jobyard_jobs_total{{{labels}}} {number}")
@@ -130,15 +132,15 @@ def _tell_workers(text: _Text, door: BunqueueDoor, now_ms: i64) -> None:
     door.workers.drop_lost(now_ms)
     told = worker_stats(door, now_ms)
     for key, name, help_text in (
-        ("total", "workers_registered", "Workers."),
-        ("active", "workers_active", "Workers heard of lately."),
-        ("activeJobs", "worker_active_jobs", "Jobs that workers say they run."),
-        ("concurrencySlots", "worker_concurrency_slots", "Jobs that workers could run."),
+        ("total", "workers_registered", "Registered workers."),
+        ("active", "workers_active", "Workers with a recent heartbeat."),
+        ("activeJobs", "worker_active_jobs", "Running jobs as reported by workers."),
+        ("concurrencySlots", "worker_concurrency_slots", "Total concurrency of active workers."),
     ):
         text.gauge(f"bunqueue_{name}", help_text, _count(told[key]))
     for key, name, help_text in (
-        ("totalProcessed", "workers_processed_total", "Jobs that workers say they processed."),
-        ("totalFailed", "workers_failed_total", "Jobs that workers say failed."),
+        ("totalProcessed", "workers_processed_total", "Processed jobs as reported by workers."),
+        ("totalFailed", "workers_failed_total", "Failed jobs as reported by workers."),
     ):
         text.counter(f"bunqueue_{name}", help_text, _count(told[key]))
 
@@ -151,28 +153,28 @@ def _count(value: object) -> float:
 def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
     journal = door.yard.journal
     damages = journal.damages
-    is_degraded = door.surroundings.disk_error() != "" or damages.count() > 0
+    is_degraded = door.environment.disk_error() != "" or damages.count() > 0
     is_full = journal.is_full
-    memory = float(int(door.surroundings.memory_mb() * (1 << 20)))
+    memory = float(int(door.environment.memory_mb() * (1 << 20)))
     text.gauge(
         "bunqueue_storage_degraded", "Whether the disk has a problem.", 1 if is_degraded else 0
     )
     text.gauge("bunqueue_storage_disk_full", "Whether the disk is full.", 1 if is_full else 0)
     text.counter(
         "jobyard_unexpected_errors_total",
-        "Errors of the server itself that cost one connection.",
+        "Internal errors that closed one connection.",
         float(door.yard.errors.survived_count),
     )
     for what, help_text, count in (
-        ("jobs", "Jobs whose body was found damaged.", len(damages.jobs)),
-        ("records", "Records of logs that were found damaged.", int(damages.texts_count)),
-        ("segments", "Damaged segments that are not compacted.", len(damages.segments)),
+        ("jobs", "Jobs with a damaged body.", len(damages.jobs)),
+        ("records", "Damaged records of logs.", int(damages.texts_count)),
+        ("segments", "Damaged journal segments, which are not compacted.", len(damages.segments)),
     ):
         text.gauge(f"jobyard_damaged_{what}", help_text, count)
     for what, help_text, total in (
-        ("corrupt_reads", "Reads that found damage.", damages.reads_count),
-        ("results_lost", "Results that a full disk had no room for.", journal.results_lost),
-        ("done_jobs_lost", "Done jobs that a full disk had no room for.", journal.done_lost),
+        ("corrupt_reads", "Reads that found damaged data.", damages.reads_count),
+        ("results_lost", "Results lost because the disk was full.", journal.results_lost),
+        ("done_jobs_lost", "Completed jobs lost because the disk was full.", journal.done_lost),
     ):
         text.counter(f"jobyard_{what}_total", help_text, float(total))
     for name in (
@@ -181,19 +183,17 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
         "process_heap_bytes",
     ):
         text.gauge(name, "Resident memory.", memory)
-    text.gauge("bunqueue_sqlite_database_size_bytes", "Files of the journal.", float(journal_size))
-    text.counter(
-        "process_cpu_seconds_total", "Processor time.", round(door.surroundings.cpu_s(), 3)
-    )
+    text.gauge("bunqueue_sqlite_database_size_bytes", "Journal file size.", float(journal_size))
+    text.counter("process_cpu_seconds_total", "Total CPU time.", round(door.environment.cpu_s(), 3))
     text.gauge(
         "process_start_time_seconds",
-        "When the process began.",
+        "Start time of the process since the Unix epoch.",
         round(float(door.wall_ms(door.started_ms)) / 1000.0, 3),
     )
-    text.begin("bunqueue_build_info", "gauge", "What is served, and what serves it.")
-    labels = f'version="{VERSION}",jobyard_version="{__version__}"'
+    text.begin("bunqueue_build_info", "gauge", "Compatible bunqueue version and Jobyard version.")
+    labels = f'version="{BUNQUEUE_VERSION}",jobyard_version="{__version__}"'
     text.lines.append(f"bunqueue_build_info{{{labels}}} 1")
-    text.begin("bunqueue_connections", "gauge", "Connections.")
+    text.begin("bunqueue_connections", "gauge", "Open connections by transport.")
     for transport, count in (
         ("tcp", door.sessions_count),
         ("websocket", door.sockets_count),
@@ -202,22 +202,30 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
         text.lines.append(f'bunqueue_connections{{transport="{transport}"}} {int(count)}')
 
 
-def _tell_guard(text: _Text, guard: Guard) -> None:
-    """Tell what all connections hold together, and what they were refused for it."""
+def _tell_shared_limits(text: _Text, shared_limits: SharedLimits) -> None:
+    """Write the memory of all connections, and the refusals by shared limits."""
     text.gauge(
         "jobyard_connection_memory_bytes",
-        "Unfinished input and unsent output of all connections, beyond 64 KiB of each.",
-        float(guard.held),
+        "Incomplete input and unsent output of all connections, beyond 64 KiB each.",
+        float(shared_limits.held),
     )
     for name, help_text, count in (
         (
             "failed_authentications",
-            "Attempts with a wrong token, key or password.",
-            guard.attempts.failed_count,
+            "Login attempts with a wrong token, key or password.",
+            shared_limits.attempts.failed_count,
         ),
-        ("inputs_refused", "Commands refused unfinished for want of memory.", guard.inputs_refused),
-        ("outputs_cut", "Connections closed for unread answers.", guard.outputs_cut),
-        ("connections_refused", "Connections too many of an address.", guard.connections_refused),
+        (
+            "inputs_refused",
+            "Incomplete commands refused because connection memory was full.",
+            shared_limits.inputs_refused,
+        ),
+        ("outputs_cut", "Connections closed: answers not read.", shared_limits.outputs_cut),
+        (
+            "connections_refused",
+            "Connections refused by the limit per address.",
+            shared_limits.connections_refused,
+        ),
     ):
         text.counter(f"jobyard_{name}_total", help_text, float(count))
 
@@ -227,21 +235,21 @@ def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
     shown = list(islice(queues.values(), QUEUES_SHOWN))
     for word, state in _STATES:
         name = f"bunqueue_queue_jobs_{word}"
-        text.begin(name, "gauge", f"Jobs of one queue, {word}.")
+        text.begin(name, "gauge", f"Jobs by queue: {word}.")
         for queue in shown:
             label = label_text(queue.name)
             text.lines.append(f'{name}{{queue="{label}"}} {int(count_of(queue, state))}')
     name = "bunqueue_queue_jobs_prioritized"
-    text.begin(name, "gauge", "Jobs of one queue, waiting with a priority.")
+    text.begin(name, "gauge", "Jobs by queue: waiting with a priority.")
     for queue in shown:
         label = label_text(queue.name)
         text.lines.append(f'{name}{{queue="{label}"}} {int(queue.ahead_count)}')
-    text.gauge("bunqueue_queue_metrics_exported", "Queues told here.", len(shown))
-    text.gauge("bunqueue_queue_metrics_omitted", "Queues left out.", len(queues) - len(shown))
+    text.gauge("bunqueue_queue_metrics_exported", "Queues exported here.", len(shown))
+    text.gauge("bunqueue_queue_metrics_omitted", "Queues left out here.", len(queues) - len(shown))
 
 
 def _tell_histogram(text: _Text, name: str, what: str, histogram: Histogram) -> None:
-    text.begin(name, "histogram", f"How long each {what} waited for the disk.")
+    text.begin(name, "histogram", f"Time each {what} waited for the disk.")
     reached = 0
     for place, end_us in enumerate(BUCKETS_US):
         reached += histogram.counts[place]

@@ -1,9 +1,9 @@
-"""PUSHB: many jobs, read and checked as a whole before the first of them enters.
+"""PUSHB: add many jobs, all of which are read and checked before the first one enters.
 
-A short batch is done at once. A long one is a task: its jobs are read, tied to each other and
-checked in slices, and a refusal up to there has changed nothing. Then they enter, as many at one
-moment as others can be kept waiting for; up to that many are all there or none is, also after a
-kill. Between slices others change the yard, so what was found of other jobs is looked at again.
+A short batch is added at once. A long one is a task: its jobs are read, linked and checked in
+slices, and a refusal up to there has changed nothing. Then the jobs enter in parts of at most
+`ENTER_UNITS`, so that other clients do not wait too long; each part is atomic, even if the process
+is killed. Other commands change the yard between slices, so links to other jobs are checked again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.put import Wish
+from jobyard.engine.jobs.put import NewJob
 from jobyard.engine.jobs.put_transaction import commit, reserve, reserve_in_parts, room_of
 from jobyard.engine.jobs.queues import drop_if_idle, open_queue
 from jobyard.engine.jobs.take import offer
@@ -34,30 +34,30 @@ if TYPE_CHECKING:
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
 
-# Of one PUSHB.
+# Jobs of one PUSHB.
 BATCH_MAX: Final = 100_000
-# What is done in its turn, whatever else is to be done there.
-AT_ONCE: Final = 1000
-BYTES_AT_ONCE: Final = 4 << 20
-# What enters at one moment, in units: about two milliseconds, or four with a journal.
+# A batch up to this size is added in its turn, whatever the turn's load.
+PUSHED_AT_ONCE: Final = 1000
+PUSH_BYTES_AT_ONCE: Final = 4 << 20
+# Units of work that enter at one moment: about two milliseconds, or four with a journal.
 ENTER_UNITS: Final = 2500
 
 # Units of work, about a microsecond each.
 _READ_UNITS: Final = 1
 _OPTIONS_UNITS: Final = 3
-_TIE_UNITS: Final = 3
-_ENTER_EXTRA_UNITS: Final = 4
-_ENTER_TIE_UNITS: Final = 2
+_LINK_UNITS: Final = 3
+_ENTER_DETAILS_UNITS: Final = 4
+_ENTER_LINK_UNITS: Final = 2
 _BYTES_PER_UNIT: Final = 1024
 
-# In place of what has entered.
-_SPENT: Final = Wish(BUNQUEUE, MSGPACK, b"")
+# Replaces a job that has entered, so that its memory is freed.
+_SPENT: Final = NewJob(BUNQUEUE, MSGPACK, b"")
 
 _TOO_MANY: Final = f"jobs must have at most {BATCH_MAX} entries"
 
-# What is done next.
+# Phases of the task.
 _READ: Final = 0
-_TIE: Final = 1
+_LINK: Final = 1
 _SORT: Final = 2
 _CHECK: Final = 3
 _ENTER: Final = 4
@@ -67,10 +67,10 @@ _DONE: Final = 5
 def push_batch(session: BunqueueSession, request: Request) -> None:
     """Add many jobs."""
     name = session.queue_name(request.fields)
-    entries = push_options.Entries(request.fields, "jobs", BATCH_MAX, _TOO_MANY, ": ")
+    entries = push_options.PushEntries(request.fields, "jobs", BATCH_MAX, _TOO_MANY, ": ")
     refuse_if_draining(session)
-    batch = Batch(session, name, entries)
-    if entries.count > AT_ONCE or entries.size() > BYTES_AT_ONCE:
+    batch = PushBatch(session, name, entries)
+    if entries.count > PUSHED_AT_ONCE or entries.size() > PUSH_BYTES_AT_ONCE:
         answer = session.begin(request, batch, batch.answer)
         if answer is not None:
             session.answer(request.req_id, answer)
@@ -86,57 +86,59 @@ def push_batch(session: BunqueueSession, request: Request) -> None:
 
 
 @final
-class Batch(Task):
-    """The jobs of one PUSHB on their way."""
+class PushBatch(Task):
+    """Reads, links, checks and adds the jobs of one PUSHB."""
 
-    def __init__(self, session: BunqueueSession, name: str, entries: push_options.Entries) -> None:
+    def __init__(
+        self, session: BunqueueSession, name: str, entries: push_options.PushEntries
+    ) -> None:
         super().__init__()
         self._door = session.door
         self._yard = session.yard
         self._name: str = name
         self._entries = entries
         self._phase: i64 = _READ
-        # All enter together, however much work that is.
+        # All jobs enter at one moment, however much work that is.
         self._is_whole: bool = False
-        # How many places the phase is through with.
+        # How many jobs the current phase has processed.
         self._at: i64 = 0
-        self._wishes: list[Wish] = []
+        self._new_jobs: list[NewJob] = []
         self._links: list[PushLinks | None] = []
-        # Of all bodies, and what all records take in the journal.
+        # The size of all bodies, and of all records in the journal.
         self._size: i64 = 0
         self._room: i64 = 0
-        # Places by the ids that clients give.
+        # Indexes by custom id.
         self._named: dict[str, int] = {}
         self._is_knit: bool = False
-        self._order: flow_links.Order | None = None
-        self._ties = flow_links.Ties(name)
+        self._order: flow_links.BatchOrder | None = None
+        self._names = flow_links.BatchNames(name)
         self._inserted: i64 = 0
-        # The ids in the order of the jobs, or by place where these enter in another.
+        # The last piece of encoded ids, if jobs enter in the order of the batch.
         self._ids = BytesWriter()
-        # Of a long batch, and by place where jobs enter in another order than they stand there.
+        # The pieces before it; and ids by index, if jobs enter in another order.
         self._ids_before: list[bytes] = []
         self._ids_by_place: list[bytes] = []
-        # Not told before this batch of the journal is safe.
+        # The answer waits until this journal batch is durable.
         self.newest: i64 = 0
 
     def run(self, now_ms: i64) -> None:
-        """Do all of it at one moment."""
+        """Run all phases at once."""
         self._is_whole = True
         while self._phase != _DONE:
-            self._go_on(1 << 40, now_ms)
+            self._proceed(1 << 40, now_ms)
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Do the next of it; what enters, enters at one moment even if that is too much."""
+        """Run the next slice; a part enters at one moment even if that exceeds `most`."""
         done: i64 = 0
         while done < most and self._phase != _DONE:
-            done += self._go_on(most - done, now_ms)
+            done += self._proceed(most - done, now_ms)
         return done
 
-    def _go_on(self, most: i64, now_ms: i64) -> i64:
+    def _proceed(self, most: i64, now_ms: i64) -> i64:
         if self._phase == _READ:
             return self._read(most, now_ms)
-        if self._phase == _TIE:
-            return self._tie(most)
+        if self._phase == _LINK:
+            return self._link(most)
         if self._phase == _SORT:
             return self._sort(most)
         if self._phase == _CHECK:
@@ -153,73 +155,73 @@ class Batch(Task):
         done: i64 = 0
         queue = self._yard.queues.get(self._name)
         while done < most and self._entries.has_more():
-            place = len(self._wishes)
+            place = len(self._new_jobs)
             fields = self._entries.next()
             try:
-                wish = push_options.read_wish(self._door, fields, now_ms)
-                links = links_for(self._yard, wish, fields)
+                new_job = push_options.read_new_job(self._door, fields, now_ms)
+                links = links_for(self._yard, new_job, fields)
                 if links is not None:
-                    links.ties = self._ties
+                    links.batch_names = self._names
                     if queue is not None:
                         links.check_group(queue)
-                    if links.extra.custom_id:
-                        self._named.setdefault(links.extra.custom_id, place)
+                    if links.details.custom_id:
+                        self._named.setdefault(links.details.custom_id, place)
             except Refused as refusal:
                 raise Refused(f"jobs[{place}]: {refusal}") from None
-            self._wishes.append(wish)
+            self._new_jobs.append(new_job)
             self._links.append(links)
-            size: i64 = len(wish.body)
+            size: i64 = len(new_job.body)
             self._size += size
             done += _READ_UNITS + size // _BYTES_PER_UNIT
             if fields.others_count > 0:
                 done += _OPTIONS_UNITS
         if not self._entries.has_more():
-            self._next_phase(_TIE)
+            self._next_phase(_LINK)
         return done
 
-    def _tie(self, most: i64) -> i64:
-        """Find those that the jobs wait for, among themselves and elsewhere."""
+    def _link(self, most: i64) -> i64:
+        """Resolve the dependencies of the jobs, inside and outside the batch."""
         done: i64 = 0
-        while done < most and self._at < len(self._wishes):
+        while done < most and self._at < len(self._new_jobs):
             place = int(self._at)
             self._at += 1
             done += 1
             links = self._links[place]
-            if links is None or not links.extra.marks:
+            if links is None or not links.details.protocol_fields:
                 continue
             try:
                 links.tie(self._named, self._name)
             except Refused as refusal:
                 raise Refused(f"jobs[{place}]: {refusal}") from None
-            members = links.extra.members
-            done += _TIE_UNITS
+            members = links.details.members
+            done += _LINK_UNITS
             if members is not None:
                 done += len(members)
                 self._is_knit = self._is_knit or any(one.child_id == 0 for one in members)
-        if self._at == len(self._wishes):
+        if self._at == len(self._new_jobs):
             self._next_phase(_SORT)
         return done
 
     def _sort(self, most: i64) -> i64:
-        """Find the order in which each job finds those that it waits for."""
+        """Find the order in which each job enters after its dependencies."""
         done: i64 = 0
         if self._is_knit:
             if self._order is None:
-                self._order = flow_links.Order(self._wishes, self._named, self._name)
+                self._order = flow_links.BatchOrder(self._new_jobs, self._named, self._name)
             done = self._order.find(most)
             if not self._order.is_found():
                 return done
             self._order.forget()
-            self._ids_by_place = [b""] * len(self._wishes)
+            self._ids_by_place = [b""] * len(self._new_jobs)
         self._named.clear()
         self._next_phase(_CHECK)
         return done
 
     def _check(self, most: i64, now_ms: i64) -> i64:
-        """Refuse a job that could not enter, and count what all of them take."""
+        """Refuse a job that cannot enter, and sum up the journal space of all jobs."""
         done: i64 = 0
         queue = open_queue(self._yard, self._name)
-        while done < most and self._at < len(self._wishes):
+        while done < most and self._at < len(self._new_jobs):
             place = int(self._at)
             self._at += 1
             done += 1
@@ -231,17 +233,17 @@ class Batch(Task):
                 except Refused as refusal:
                     raise Refused(f"jobs[{place}]: {refusal}") from None
             if not self._is_whole:
-                self._room += room_of(queue, self._wishes[place], links, now_ms)
-        if self._at == len(self._wishes):
+                self._room += room_of(queue, self._new_jobs[place], links, now_ms)
+        if self._at == len(self._new_jobs):
             self._next_phase(_ENTER)
         return done
 
     # -- entering ------------------------------------------------------------------------------
 
     def _enter_slice(self, now_ms: i64) -> i64:
-        """Let as many enter as may at one moment."""
+        """Add the next part of the jobs at one moment."""
         first = self._at
-        if first == len(self._wishes):
+        if first == len(self._new_jobs):
             self._end()
             return 0
         yard = self._yard
@@ -249,7 +251,7 @@ class Batch(Task):
         units = self._choose()
         try:
             if first == 0 and not self._is_whole:
-                count: i64 = len(self._wishes)
+                count: i64 = len(self._new_jobs)
                 reserve_in_parts(yard, queue, count, self._size, self._room, now_ms)
             self._reserve(queue, first, now_ms)
         except (YardFull, StorageFull) as refusal:
@@ -261,28 +263,28 @@ class Batch(Task):
             place = self._place(first)
             job = self._enter(queue, place, now_ms)
             self._note_id(place, job)
-            # Freed bit by bit: all of them together would take long.
-            self._wishes[place] = _SPENT
+            # Freed one by one: freeing all at once would take too long.
+            self._new_jobs[place] = _SPENT
             self._links[place] = None
             self.newest = max(self.newest, job.batch)
             first += 1
         if queue.first_link is not None:
             offer(yard, queue, now_ms)
-        if self._at == len(self._wishes):
+        if self._at == len(self._new_jobs):
             self._end()
         return units
 
     def _choose(self) -> i64:
-        """Take the next jobs that can enter together; return the units of work that they are."""
+        """Advance over the jobs of the next part; return their units of work."""
         units: i64 = 0
-        count: i64 = len(self._wishes)
+        count: i64 = len(self._new_jobs)
         while self._at < count and (units < ENTER_UNITS or self._is_whole):
-            wish = self._wishes[self._place(self._at)]
-            units += 1 + len(wish.body) // _BYTES_PER_UNIT
-            if wish.extra is not None:
-                units += _ENTER_EXTRA_UNITS
-                if wish.extra.members is not None:
-                    units += _ENTER_TIE_UNITS * len(wish.extra.members)
+            new_job = self._new_jobs[self._place(self._at)]
+            units += 1 + len(new_job.body) // _BYTES_PER_UNIT
+            if new_job.details is not None:
+                units += _ENTER_DETAILS_UNITS
+                if new_job.details.members is not None:
+                    units += _ENTER_LINK_UNITS * len(new_job.details.members)
             self._at += 1
         return units
 
@@ -291,36 +293,36 @@ class Batch(Task):
         return int(at) if order is None else order.places[at]
 
     def _reserve(self, queue: Queue, first: i64, now_ms: i64) -> None:
-        """Reserve for the jobs that enter now."""
+        """Reserve memory and journal space for the jobs that enter now."""
         size: i64 = 0
         room: i64 = 0
         at = first
         while at < self._at:
             place = self._place(at)
-            wish = self._wishes[place]
+            new_job = self._new_jobs[place]
             links = self._links[place]
-            size += len(wish.body)
+            size += len(new_job.body)
             if links is not None:
                 links.resolve()
-            room += room_of(queue, wish, links, now_ms)
+            room += room_of(queue, new_job, links, now_ms)
             at += 1
         reserve(self._yard, queue, self._at - first, size, room, now_ms)
 
     def _break_off(self, refusal: Exception, entered: i64) -> None:
-        """Tell how far a batch came that others left no room for in the middle."""
+        """Refuse the rest of a batch that ran out of space, and report how many jobs were added."""
         reason = str(refusal) or "Storage full"
-        raise Refused(f"{reason} ({entered} of {len(self._wishes)} jobs were added)")
+        raise Refused(f"{reason} ({entered} of {len(self._new_jobs)} jobs were added)")
 
     def _enter(self, queue: Queue, place: int, now_ms: i64) -> Job:
-        wish = self._wishes[place]
+        new_job = self._new_jobs[place]
         links = self._links[place]
         if links is not None and self._order is not None:
             links.resolve()
-        job = commit(self._yard, queue, wish, links, now_ms)
-        if job.extra is wish.extra:
+        job = commit(self._yard, queue, new_job, links, now_ms)
+        if job.details is new_job.details:
             self._inserted += 1
         if links is not None and self._order is not None:
-            self._ties.entered(links.extra.custom_id, job)
+            self._names.entered(links.details.custom_id, job)
         return job
 
     def _note_id(self, place: int, job: Job) -> None:
@@ -338,18 +340,18 @@ class Batch(Task):
 
     def _end(self) -> None:
         self._phase = _DONE
-        onlooker = self._door.onlooker
-        total = len(self._wishes)
-        if onlooker is not None and total > 1:
+        observer = self._door.observer
+        total = len(self._new_jobs)
+        if observer is not None and total > 1:
             told: dict[str, object] = {"queue": self._name, "total": total}
             told["inserted"] = int(self._inserted)
             told["duplicates"] = total - int(self._inserted)
-            onlooker.tell("batch:pushed", told)
+            observer.tell("batch:pushed", told)
 
     def ids(self) -> list[bytes]:
-        """Return the ids of all jobs as they were asked for, as an array in pieces."""
+        """Return the ids of all jobs, in the order of the request, as an array in pieces."""
         out = BytesWriter()
-        write_array(out, len(self._wishes))
+        write_array(out, len(self._new_jobs))
         pieces = [out.getvalue()]
         if self._order is None:
             pieces += self._ids_before
@@ -365,6 +367,6 @@ class Batch(Task):
         return pieces
 
     def answer(self) -> Answer:
-        """Return what is answered to a long batch."""
+        """Return the answer to a long batch."""
         pieces = self.ids()
         return {"ids": Raw(b"".join(pieces)) if len(pieces) == 2 else LongRaw(pieces)}

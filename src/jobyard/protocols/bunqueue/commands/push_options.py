@@ -1,12 +1,12 @@
-"""Reads what a PUSH asks for, checks it, and says no in the words of the original."""
+"""Reads and validates the fields of a PUSH; refusals use the original's error texts."""
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.put import Wish, intern
+from jobyard.engine.jobs.put import NewJob, intern
 from jobyard.errors import Refused
-from jobyard.model.details import KEY_EXTENDS, KEY_PLAIN, KEY_REPLACES, Extra
+from jobyard.model.details import KEY_EXTENDS, KEY_PLAIN, KEY_REPLACES, JobDetails
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import MSGPACK
 from jobyard.model.policy import (
@@ -35,12 +35,12 @@ from jobyard.wire.msgpack.forms import (
     kind_of,
     skip,
 )
-from jobyard.wire.msgpack.read import Fields, read_known
+from jobyard.wire.msgpack.read import MapFields, read_known
 from jobyard.wire.msgpack.write import Raw, encode
 from jobyard.wire.numbers import FINE, NO_NUMBER, NOT_FINITE, NOT_WHOLE, flaw_of, nearest
 
 NAME_MAX: Final = 256
-# Of the jobs that one waits for, its children and its tags: as many as a flow may have.
+# Dependencies, children and tags of one job, each: as many as a flow may have jobs.
 MEMBERS_MAX: Final = 10_000
 YEAR_MS: Final = 365 * DAY_MS
 DATA_MAX: Final = 10 << 20
@@ -50,7 +50,7 @@ ATTEMPTS_MAX: Final = 1000
 ATTEMPTS_DEFAULT: Final = 3
 BACKOFF_MS_DEFAULT: Final = 1000
 BACKOFF_CAP_MS: Final = 3_600_000
-# The last time that a date of JavaScript can be.
+# The latest time of a JavaScript Date.
 DATE_MAX_MS: Final = 8_640_000_000_000_000
 
 _WANTED: Final = {
@@ -61,7 +61,7 @@ _WANTED: Final = {
 
 _NIL: Final = b"\xc0"
 _MARKS_IN_NAME: Final = b"_-."
-# As sent, shown again, and of no further meaning to the engine.
+# Protocol fields: stored as sent and shown again; the engine does not use them.
 _MARKS: Final = (
     b"tags",
     b"dependsOn",
@@ -74,13 +74,13 @@ _MARKS: Final = (
 
 
 @final
-class Entries:
-    """The jobs of a command that brings many, in the words that it has for them.
+class PushEntries:
+    """Iterates over the jobs of a command that adds many.
 
-    What is wrong with one of them is told behind its place and the colon.
+    An error in one of them is reported as `what`, its index, `colon` and the text of the error.
     """
 
-    def __init__(self, fields: Fields, what: str, most: i64, too_many: str, colon: str) -> None:
+    def __init__(self, fields: MapFields, what: str, most: i64, too_many: str, colon: str) -> None:
         self._data = fields.data
         self._ends = fields.ends
         self._what: str = what
@@ -97,15 +97,15 @@ class Entries:
             raise Refused(too_many)
 
     def size(self) -> i64:
-        """Return how many bytes they take."""
+        """Return the encoded size of the jobs."""
         return self._end - self._at
 
     def has_more(self) -> bool:
-        """Tell whether there is another."""
+        """Return whether there is another job."""
         return self._at < self._end
 
-    def next(self) -> Fields:
-        """Return the next one."""
+    def next(self) -> MapFields:
+        """Return the fields of the next job."""
         ends = self._ends
         if ends is None:
             after = skip(self._data, self._at, self._end)
@@ -118,16 +118,16 @@ class Entries:
         self._at = after
         return entry
 
-    def all(self) -> list[Fields]:
-        """Return all of them."""
-        found: list[Fields] = []
+    def all(self) -> list[MapFields]:
+        """Return the fields of all jobs."""
+        found: list[MapFields] = []
         while self.has_more():
             found.append(self.next())
         return found
 
 
-def queue_name(fields: Fields) -> str:
-    """Return the queue a command names."""
+def queue_name(fields: MapFields) -> str:
+    """Return the queue name of a command, or refuse."""
     name = fields.content_at(fields.queue)
     if not name:
         raise Refused("Queue name is required")
@@ -142,23 +142,23 @@ def queue_name(fields: Fields) -> str:
     return name.decode()
 
 
-def number(fields: Fields, key: bytes, otherwise: i64, least: i64, most: i64) -> i64:
-    """Return a whole number within bounds; a field that is not there is `otherwise`."""
+def number(fields: MapFields, key: bytes, otherwise: i64, least: i64, most: i64) -> i64:
+    """Return an integer field within bounds; `otherwise` if it is missing."""
     kind = fields.kind(key)
     if kind in (KIND_ABSENT, KIND_NIL):
         return otherwise
     return checked(key.decode(), fields.value(key), least, most)
 
 
-def needed(fields: Fields, key: bytes, least: i64, most: i64) -> i64:
-    """Return a whole number within bounds that must be there."""
+def needed(fields: MapFields, key: bytes, least: i64, most: i64) -> i64:
+    """Return a required integer field within bounds."""
     if fields.kind(key) in (KIND_ABSENT, KIND_NIL):
         raise Refused(f"{key.decode()} is required")
     return checked(key.decode(), fields.value(key), least, most)
 
 
 def checked(name: str, value: object, least: i64, most: i64) -> i64:
-    """Return a value as a whole number within bounds."""
+    """Return a value as an integer within bounds, or refuse."""
     flaw = flaw_of(value)
     if flaw != FINE:
         raise Refused(f"{name} must be {_WANTED[flaw]}")
@@ -170,8 +170,8 @@ def checked(name: str, value: object, least: i64, most: i64) -> i64:
     return whole
 
 
-def text(fields: Fields, key: bytes) -> str:
-    """Return a text, or nothing if there is none."""
+def text(fields: MapFields, key: bytes) -> str:
+    """Return a text field; empty if it is missing."""
     kind = fields.kind(key)
     if kind in (KIND_ABSENT, KIND_NIL):
         return ""
@@ -181,8 +181,8 @@ def text(fields: Fields, key: bytes) -> str:
     return value
 
 
-def job_data(fields: Fields) -> bytes:
-    """Return the data of a job as it came."""
+def job_data(fields: MapFields) -> bytes:
+    """Return the encoded data of a job."""
     data = fields.raw_at(fields.job_data)
     if data is None:
         raise Refused("Job data is required")
@@ -191,34 +191,34 @@ def job_data(fields: Fields) -> bytes:
     return data
 
 
-def read_wish(door: BunqueueDoor, fields: Fields, now_ms: i64) -> Wish:
-    """Return what one PUSH, or one entry of a PUSHB, asks for."""
+def read_new_job(door: BunqueueDoor, fields: MapFields, now_ms: i64) -> NewJob:
+    """Read the job of a PUSH, or of one entry of a PUSHB."""
     data = job_data(fields)
-    wish = Wish(BUNQUEUE, MSGPACK, data)
-    wish.own_ms = door.wall_ms(now_ms)
+    new_job = NewJob(BUNQUEUE, MSGPACK, data)
+    new_job.own_ms = door.wall_ms(now_ms)
     name = _job_name(fields, data)
     if fields.others_count == 0 and fields.id < 0:
-        wish.policy = _plain_policy(door, name)
-        return wish
-    wish.delay_ms = number(fields, b"delay", 0, 0, YEAR_MS)
-    wish.extra = _extra(fields, now_ms)
+        new_job.policy = _plain_policy(door, name)
+        return new_job
+    new_job.delay_ms = number(fields, b"delay", 0, 0, YEAR_MS)
+    new_job.details = _details(fields, now_ms)
     policy = _policy(fields, name)
-    if wish.extra is not None and wish.extra.group_id:
-        # Inside a group the first come are first, always.
+    if new_job.details is not None and new_job.details.group_id:
+        # Groups are always FIFO.
         policy.flags &= ~LIFO
-        wish.rank = number(fields, b"priority", 0, 0, GROUP_PRIORITY_MAX)
+        new_job.rank = number(fields, b"priority", 0, 0, GROUP_PRIORITY_MAX)
     else:
-        wish.rank = -number(fields, b"priority", 0, -PRIORITY_MAX, PRIORITY_MAX)
-    wish.policy = intern(door.yard, policy)
+        new_job.rank = -number(fields, b"priority", 0, -PRIORITY_MAX, PRIORITY_MAX)
+    new_job.policy = intern(door.yard, policy)
     stamped_ms = fields.number(b"timestamp", 0.0)
     if stamped_ms > DATE_MAX_MS:
         raise Refused(f"timestamp must be at most {DATE_MAX_MS}")
     if stamped_ms > 0:
-        wish.own_ms = nearest(stamped_ms)
-    return wish
+        new_job.own_ms = nearest(stamped_ms)
+    return new_job
 
 
-def _job_name(fields: Fields, data: bytes) -> str:
+def _job_name(fields: MapFields, data: bytes) -> str:
     kind: i64 = KIND_ABSENT
     if fields.name >= 0:
         kind = fields.kind(b"name")
@@ -228,7 +228,7 @@ def _job_name(fields: Fields, data: bytes) -> str:
     elif kind not in (KIND_ABSENT, KIND_NIL):
         raise Refused("name must be a string")
     elif kind_of(data, 0) == KIND_MAP:
-        # Older clients put the name into the data, where it stays.
+        # Older clients send the name in the data; it stays there too.
         inside = fields.inside_at(fields.job_data)
         name = None if inside is None else inside.text(b"name")
         if name is None or not 1 <= len(name) <= NAME_MAX:
@@ -256,7 +256,7 @@ def _plain_policy(door: BunqueueDoor, name: str) -> Policy:
     return policy
 
 
-def _policy(fields: Fields, name: str) -> Policy:
+def _policy(fields: MapFields, name: str) -> Policy:
     policy = Policy(0)
     policy.name = name
     policy.max_attempts = number(fields, b"maxAttempts", ATTEMPTS_DEFAULT, 1, ATTEMPTS_MAX)
@@ -290,7 +290,7 @@ def _policy(fields: Fields, name: str) -> Policy:
     return policy
 
 
-def _read_backoff(fields: Fields, policy: Policy) -> None:
+def _read_backoff(fields: MapFields, policy: Policy) -> None:
     if fields.kind(b"backoff") == KIND_MAP:
         read_backoff_map(fields.value(b"backoff"), policy)
     else:
@@ -300,7 +300,7 @@ def _read_backoff(fields: Fields, policy: Policy) -> None:
 
 
 def read_backoff_map(value: object, policy: Policy) -> None:
-    """Read {type, delay, maxDelay}."""
+    """Read {type, delay, maxDelay} into a policy."""
     assert isinstance(value, dict)
     kind = value.get("type")
     if kind not in ("fixed", "exponential"):
@@ -313,13 +313,13 @@ def read_backoff_map(value: object, policy: Policy) -> None:
         policy.backoff_max_ms = checked("backoff.maxDelay", longest, 0, DAY_MS)
 
 
-def _extra(fields: Fields, now_ms: i64) -> Extra | None:
-    extra = Extra()
-    extra.custom_id = text(fields, b"jobId") or text(fields, b"customId")
-    extra.unique_key = text(fields, b"uniqueKey")
-    if extra.unique_key:
-        _read_dedup(fields, extra, now_ms)
-    extra.group_id = _group(fields)
+def _details(fields: MapFields, now_ms: i64) -> JobDetails | None:
+    details = JobDetails()
+    details.custom_id = text(fields, b"jobId") or text(fields, b"customId")
+    details.unique_key = text(fields, b"uniqueKey")
+    if details.unique_key:
+        _read_dedup(fields, details, now_ms)
+    details.group_id = _group(fields)
     if fields.kind(b"tags") not in (KIND_ABSENT, KIND_NIL) and fields.texts(b"tags") is None:
         raise Refused("tags must be an array of strings")
     marks: dict[str, object] = {}
@@ -330,30 +330,30 @@ def _extra(fields: Fields, now_ms: i64) -> Extra | None:
             marks[key.decode()] = Raw(fields.raw(key) or _NIL)
     check_repeat(fields)
     if marks:
-        extra.marks = encode(marks)
-    if not (extra.custom_id or extra.unique_key or extra.group_id or extra.marks):
+        details.protocol_fields = encode(marks)
+    if not (details.custom_id or details.unique_key or details.group_id or details.protocol_fields):
         return None
-    return extra
+    return details
 
 
-def _read_dedup(fields: Fields, extra: Extra, now_ms: i64) -> None:
-    extra.key_mode = KEY_PLAIN
+def _read_dedup(fields: MapFields, details: JobDetails, now_ms: i64) -> None:
+    details.key_mode = KEY_PLAIN
     if fields.kind(b"dedup") != KIND_MAP:
         return
     value = fields.value(b"dedup")
     assert isinstance(value, dict)
     ttl = value.get("ttl")
     if ttl is not None:
-        extra.key_ttl_ms = checked("dedup.ttl", ttl, 0, YEAR_MS)
-        if extra.key_ttl_ms > 0:
-            extra.key_until_ms = now_ms + extra.key_ttl_ms
+        details.key_ttl_ms = checked("dedup.ttl", ttl, 0, YEAR_MS)
+        if details.key_ttl_ms > 0:
+            details.key_until_ms = now_ms + details.key_ttl_ms
     if value.get("replace") is True:
-        extra.key_mode = KEY_REPLACES
+        details.key_mode = KEY_REPLACES
     elif value.get("extend") is True:
-        extra.key_mode = KEY_EXTENDS
+        details.key_mode = KEY_EXTENDS
 
 
-def _group(fields: Fields) -> str:
+def _group(fields: MapFields) -> str:
     kind = fields.kind(b"groupId")
     if kind in (KIND_ABSENT, KIND_NIL):
         return ""

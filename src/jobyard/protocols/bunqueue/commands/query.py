@@ -1,7 +1,7 @@
-"""Commands that only look: at one job, or at the jobs of a queue.
+"""Commands that only read: one job, or the jobs of a queue.
 
-Says which words of the protocol mean which states. A ready job is `waiting`, and counted and
-listed once more as `prioritized` if it has a priority, and as `paused` while its queue is.
+Maps the state words of the protocol to states. A ready job is `waiting`; it is counted and listed
+again as `prioritized` if it has a priority, and as `paused` while its queue is paused.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -10,11 +10,11 @@ from mypy_extensions import i64
 
 from jobyard.engine.jobs.listing import (
     ALL_STATES,
-    FEW,
-    Choice,
+    SORTED_AT_ONCE,
+    JobSelection,
     count_of,
+    jobs_by_seq_of,
     jobs_in,
-    roster_of,
     seq_of,
 )
 from jobyard.engine.jobs.queues import settings_of
@@ -22,7 +22,7 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused
 from jobyard.journal.damage import CORRUPT_RESULT
-from jobyard.model.details import RESULT_LOST
+from jobyard.model.details import FailureReason
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
@@ -36,24 +36,24 @@ from jobyard.protocols.bunqueue.job_fields import (
     shown_priority,
     state_text,
 )
-from jobyard.protocols.bunqueue.long_answers import BYTES_PER_UNIT, LongList
+from jobyard.protocols.bunqueue.long_answers import WRITTEN_PER_UNIT, LongList
 from jobyard.protocols.bunqueue.progress import progress_message, progress_number
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import PAGE_BYTES_MAX, BunqueueSession
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
-from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.read import MapFields
 from jobyard.wire.msgpack.write import Raw
 
 if TYPE_CHECKING:
-    from jobyard.model.index.jobs_by_seq import Roster
+    from jobyard.model.index.jobs_by_seq import JobsBySeq
 
 LIST_LIMIT_DEFAULT: Final = 100
-NUMBER_MAX: Final = (1 << 53) - 1
-# Jobs of a long queue that are looked at together; what it takes to show one, in such looks.
+SAFE_INTEGER_MAX: Final = (1 << 53) - 1
+# Jobs of a long queue that are read together; the cost of encoding one job in units of work.
 LOOKED_AT: Final = 256
 SHOW_UNITS: Final = 8
 
-STATES: Final[dict[str, int]] = {
+QUERIED_STATES: Final[dict[str, int]] = {
     "waiting": READY,
     "wait": READY,
     "delayed": DELAYED,
@@ -75,14 +75,14 @@ def get_job(session: BunqueueSession, request: Request) -> Answer:
 
 
 def get_state(session: BunqueueSession, request: Request) -> Answer:
-    """Tell the state of a job; of one that is not there too."""
+    """Show the state of a job; `unknown` if it does not exist."""
     name = asked_id(request.fields)
     job = find_job(session.yard, name.encode())
     return {"id": name, "state": "unknown" if job is None else state_text(job)}
 
 
 def get_result(session: BunqueueSession, request: Request) -> Answer:
-    """Show what a job came to, nil if to nothing; one that is not done has no result at all."""
+    """Show the result of a done job, nil if it has none; the field is absent if it is not done."""
     name = asked_id(request.fields)
     answer: Answer = {"id": name}
     job = find_job(session.yard, name.encode())
@@ -95,16 +95,16 @@ def get_result(session: BunqueueSession, request: Request) -> Answer:
 
 
 def tell_lost(answer: Answer, job: Job) -> None:
-    """Say of a job that is done if it had a result that is lost; nil may be a result too."""
+    """Add `resultLost` if the result of a done job was lost: nil alone may be a real result."""
     outcome = job.outcome()
-    if outcome.reason == RESULT_LOST:
+    if outcome.reason == FailureReason.RESULT_LOST:
         answer["resultLost"] = outcome.error
     elif outcome.result_size > 0:
         answer["resultLost"] = CORRUPT_RESULT
 
 
-def asked_id(fields: Fields) -> str:
-    """Return the id a command names, whether or not there is such a job."""
+def asked_id(fields: MapFields) -> str:
+    """Return the id that a command gives; the job need not exist."""
     name = fields.text(b"id")
     if name is None:
         raise Refused("id must be a string")
@@ -112,14 +112,14 @@ def asked_id(fields: Fields) -> str:
 
 
 def result_value(yard: Yard, job: Job) -> Raw | None:
-    """Return the result of a job that is done, if it has one."""
+    """Return the result of a done job, or None."""
     if job.state != DONE:
         return None
     return result_of(job, yard.bodies.fetch_result(job))
 
 
 def get_job_by_custom_id(session: BunqueueSession, request: Request) -> Answer:
-    """Show the job that was put with an id of the client's own."""
+    """Show the job with a custom id."""
     name = request.fields.text(b"customId")
     job = None if name is None else session.yard.names.named(name)
     if job is None:
@@ -128,17 +128,17 @@ def get_job_by_custom_id(session: BunqueueSession, request: Request) -> Answer:
 
 
 def get_progress(session: BunqueueSession, request: Request) -> Answer:
-    """Tell how far the run of a job is."""
+    """Show the progress of a running job."""
     job = named_job(session, request.fields)
     refuse_unless_active(job)
-    extra = job.extra
-    if extra is None:
+    details = job.details
+    if details is None:
         return {"progress": 0, "message": None}
-    return {"progress": progress_number(extra), "message": progress_message(extra)}
+    return {"progress": progress_number(details), "message": progress_message(details)}
 
 
 def refuse_unless_active(job: Job) -> None:
-    """Refuse what can be done only with a job that is run."""
+    """Refuse a command that applies only to running jobs."""
     if job.state != LEASED:
         raise Refused(f"Job is not active (current state: {state_text(job)})")
 
@@ -147,23 +147,23 @@ def refuse_unless_active(job: Job) -> None:
 
 
 @final
-class Page(Task):
-    """Some of the chosen jobs in the order they came, without the first, as they are shown.
+class JobPage(Task):
+    """Encodes a page of the selected jobs in the order of their arrival.
 
-    Of a long queue the roster is gone through by seqs: it changes between two slices.
+    The jobs of a long queue are read by seq, as they change between two slices.
     """
 
     def __init__(
-        self, session: BunqueueSession, queue: Queue, choice: Choice, offset: i64, limit: i64
+        self, session: BunqueueSession, queue: Queue, choice: JobSelection, offset: i64, limit: i64
     ) -> None:
         super().__init__()
         self.is_reading = True
         self._door = session.door
         self._choice = choice
         self._offset: i64 = offset
-        # As many as there are: so the search ends with the last of them.
+        # At most the number of matches, so that the search ends with the last one.
         self._left: i64 = min(limit, choice.count(queue) - offset)
-        self._roster: Roster | None = None
+        self._jobs_by_seq: JobsBySeq | None = None
         self._queue = queue
         self._cursor: i64 = 0
         self._found: list[Job] = []
@@ -171,17 +171,17 @@ class Page(Task):
         self.shown = LongList()
 
     def start(self, *, oldest_first: bool) -> None:
-        """Begin with the oldest, or with the newest."""
+        """Start with the oldest or the newest job."""
         self._oldest_first = oldest_first
-        if self._choice.count(self._queue) > FEW:
-            self._roster = roster_of(self._queue)
+        if self._choice.count(self._queue) > SORTED_AT_ONCE:
+            self._jobs_by_seq = jobs_by_seq_of(self._queue)
             self._cursor = 0 if oldest_first else NEVER_MS
         else:
             self._found = self._choice.jobs(self._queue)
             self._found.sort(key=seq_of, reverse=oldest_first)
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
-        """Show some."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Encode some jobs."""
         done: i64 = 0
         while done < most and self._left > 0:
             if not self._found and not self._find():
@@ -199,18 +199,18 @@ class Page(Task):
                 self._left = 0
                 break
             self.shown.add(value)
-            done += SHOW_UNITS + len(value) // BYTES_PER_UNIT
+            done += SHOW_UNITS + len(value) // WRITTEN_PER_UNIT
         return done
 
     def _find(self) -> bool:
-        """Get some more jobs to look at; False if there are none."""
-        roster = self._roster
-        if roster is None:
+        """Read more jobs; False if there are none."""
+        jobs_by_seq = self._jobs_by_seq
+        if jobs_by_seq is None:
             return False
         if self._oldest_first:
-            self._found = roster.walk(self._cursor, LOOKED_AT)
+            self._found = jobs_by_seq.walk(self._cursor, LOOKED_AT)
         else:
-            self._found = roster.back(self._cursor, LOOKED_AT)
+            self._found = jobs_by_seq.back(self._cursor, LOOKED_AT)
         if not self._found:
             return False
         self._cursor = self._found[len(self._found) - 1].key
@@ -219,22 +219,22 @@ class Page(Task):
 
 
 def get_jobs(session: BunqueueSession, request: Request) -> Answer | None:
-    """List jobs, oldest first unless asked otherwise."""
+    """List jobs, oldest first by default."""
     fields = request.fields
     name = push_options.queue_name(fields)
     words = state_words(fields)
-    offset = push_options.number(fields, b"offset", 0, 0, NUMBER_MAX)
-    limit = push_options.number(fields, b"limit", LIST_LIMIT_DEFAULT, 0, NUMBER_MAX)
+    offset = push_options.number(fields, b"offset", 0, 0, SAFE_INTEGER_MAX)
+    limit = push_options.number(fields, b"limit", LIST_LIMIT_DEFAULT, 0, SAFE_INTEGER_MAX)
     queue = session.yard.queues.get(name)
     if queue is None:
         return {"jobs": []}
-    listed = Page(session, queue, chosen(queue, words, request.now_ms), offset, limit)
+    listed = JobPage(session, queue, chosen(queue, words, request.now_ms), offset, limit)
     listed.start(oldest_first=not fields.is_false(b"asc"))
     return session.begin(request, listed, lambda: {"jobs": listed.shown.value()})
 
 
-def state_words(fields: Fields) -> list[str] | None:
-    """Return the words for the states that are asked for; None for all."""
+def state_words(fields: MapFields) -> list[str] | None:
+    """Return the state words of a command; None for all states."""
     if fields.kind(b"state") in (KIND_ABSENT, KIND_NIL):
         return None
     word = fields.text(b"state")
@@ -246,18 +246,18 @@ def state_words(fields: Fields) -> list[str] | None:
     return words
 
 
-def chosen(queue: Queue, words: list[str] | None, now_ms: i64) -> Choice:
-    """Return which jobs are meant by words for states; one that is no such word means none."""
+def chosen(queue: Queue, words: list[str] | None, now_ms: i64) -> JobSelection:
+    """Return the jobs that state words select; an unknown word selects none."""
     if words is None:
-        return Choice(ALL_STATES)
-    states = {STATES[word] for word in words if word in STATES}
+        return JobSelection(ALL_STATES)
+    states = {QUERIED_STATES[word] for word in words if word in QUERIED_STATES}
     if PAUSED in words and is_paused(queue, now_ms):
         states.add(READY)
-    return Choice(frozenset(states), with_prioritized=PRIORITIZED in words)
+    return JobSelection(frozenset(states), with_prioritized=PRIORITIZED in words)
 
 
 def is_paused(queue: Queue, now_ms: i64) -> bool:
-    """Tell whether a queue gives out no jobs, until it is resumed or for a time."""
+    """Return whether a queue is paused, until it is resumed or for a time."""
     return settings_of(queue).is_paused or queue.pause_until_ms > now_ms
 
 
@@ -265,7 +265,7 @@ def get_job_counts(session: BunqueueSession, request: Request) -> Answer:
     """Count the jobs of a queue by state."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     counts: dict[str, object] = {}
-    for word, state in STATES.items():
+    for word, state in QUERIED_STATES.items():
         if word != "wait":
             counts[word] = 0 if queue is None else int(count_of(queue, state))
     counts[PRIORITIZED] = 0 if queue is None else int(queue.ahead_count)
@@ -276,27 +276,27 @@ def get_job_counts(session: BunqueueSession, request: Request) -> Answer:
 
 
 @final
-class Priorities(Task):
-    """Counts jobs that wait or are delayed by their priority."""
+class PriorityCount(Task):
+    """Counts waiting and delayed jobs by priority."""
 
     def __init__(self, queue: Queue) -> None:
         super().__init__()
         self.is_reading = True
         self._jobs: list[Job] = []
-        self._roster: Roster | None = None
+        self._jobs_by_seq: JobsBySeq | None = None
         self._cursor: i64 = 0
-        if count_of(queue, READY) + count_of(queue, DELAYED) > FEW:
-            self._roster = roster_of(queue)
+        if count_of(queue, READY) + count_of(queue, DELAYED) > SORTED_AT_ONCE:
+            self._jobs_by_seq = jobs_by_seq_of(queue)
         else:
             self._jobs = jobs_in(queue, frozenset((READY, DELAYED)))
         self._counts: dict[int, int] = {}
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
-        """Count some."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Count some jobs."""
         done: i64 = 0
         while done < most:
-            if not self._jobs and self._roster is not None:
-                self._jobs = self._roster.walk(self._cursor, LOOKED_AT)
+            if not self._jobs and self._jobs_by_seq is not None:
+                self._jobs = self._jobs_by_seq.walk(self._cursor, LOOKED_AT)
                 if self._jobs:
                     self._cursor = self._jobs[len(self._jobs) - 1].key
             if not self._jobs:
@@ -309,17 +309,17 @@ class Priorities(Task):
         return done
 
     def counts(self) -> dict[str, object]:
-        """Return how many there are of each priority, the least first."""
+        """Return the count of each priority, lowest first."""
         return {str(priority): self._counts[priority] for priority in sorted(self._counts)}
 
 
 def get_counts_per_priority(session: BunqueueSession, request: Request) -> Answer | None:
-    """Count the jobs that wait or are delayed by their priority."""
+    """Count waiting and delayed jobs by priority."""
     name = push_options.queue_name(request.fields)
     queue = session.yard.queues.get(name)
     if queue is None:
         return {"queue": name, "counts": {}}
-    task = Priorities(queue)
+    task = PriorityCount(queue)
     return session.begin(request, task, lambda: {"queue": name, "counts": task.counts()})
 
 
@@ -329,7 +329,7 @@ def count(session: BunqueueSession, request: Request) -> Answer:
     return {"count": 0 if queue is None else int(queue.jobs_count())}
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+QUERY_COMMANDS: Final[dict[bytes, Command]] = {
     b"GetJob": get_job,
     b"GetState": get_state,
     b"GetResult": get_result,

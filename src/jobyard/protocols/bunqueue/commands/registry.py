@@ -1,4 +1,4 @@
-"""Commands by which workers and webhooks are registered, listed and let go."""
+"""Commands that register, list and remove workers and webhooks."""
 
 from typing import Final
 
@@ -10,22 +10,22 @@ from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
-from jobyard.protocols.bunqueue.webhooks import EVENTS, Webhook
+from jobyard.protocols.bunqueue.webhooks import WEBHOOK_EVENTS, Webhook
 from jobyard.protocols.bunqueue.workers import Worker
-from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.read import MapFields
 
 NAME_MAX: Final = 256
 SECRET_MAX: Final = 4096
 QUEUES_MAX: Final = 1000
-# Of one connection; more is a mistake of a client in a loop.
+# Workers of one connection; more come from a client that registers in a loop.
 WORKERS_MAX: Final = 1000
-COUNT_MAX: Final = 1 << 52
+WORKER_COUNT_MAX: Final = 1 << 52
 
-_EVENT_NAMES: Final = tuple(EVENTS.values())
+_EVENT_NAMES: Final = tuple(WEBHOOK_EVENTS.values())
 
 
 def new_uuid(door: BunqueueDoor, now_ms: i64) -> str:
-    """Return an id nobody has: made of the time, the boot and a number of the boot."""
+    """Return a unique id made of the time, the boot and a number that is unique in the boot."""
     time_ms = int(door.wall_ms(now_ms))
     number = int(door.yard.new_number())
     boot = int(door.yard.journal.epoch)
@@ -35,7 +35,7 @@ def new_uuid(door: BunqueueDoor, now_ms: i64) -> str:
     )
 
 
-def _short_text(fields: Fields, key: bytes, most: int) -> str:
+def _short_text(fields: MapFields, key: bytes, most: int) -> str:
     text = push_options.text(fields, key)
     if len(text) > most:
         raise Refused(f"{key.decode()} must be at most {most} characters")
@@ -46,7 +46,7 @@ def _short_text(fields: Fields, key: bytes, most: int) -> str:
 
 
 def register_worker(session: BunqueueSession, request: Request) -> Answer:
-    """RegisterWorker: take in a worker; one that is known keeps what it did."""
+    """RegisterWorker: register a worker; a known worker keeps its counts."""
     fields = request.fields
     door = session.door
     now_ms = request.now_ms
@@ -58,17 +58,17 @@ def register_worker(session: BunqueueSession, request: Request) -> Answer:
         raise Refused("queues must be an array of strings")
     if len(queues) > QUEUES_MAX:
         raise Refused(f"queues must have at most {QUEUES_MAX} entries")
-    concurrency = push_options.number(fields, b"concurrency", 1, 0, COUNT_MAX)
+    concurrency = push_options.number(fields, b"concurrency", 1, 0, WORKER_COUNT_MAX)
     worker_id = _short_text(fields, b"workerId", NAME_MAX) or new_uuid(door, now_ms)
     if len(session.worker_ids) >= WORKERS_MAX:
-        # Those that came without a connection of their own never say that they went.
+        # Workers registered over HTTP may leave without unregistering.
         door.workers.drop_lost(now_ms)
     if len(session.worker_ids) >= WORKERS_MAX and worker_id not in session.worker_ids:
         raise Refused(f"Too many workers on one connection (max {WORKERS_MAX})")
     worker = Worker(worker_id, name, queues, now_ms)
     worker.concurrency = concurrency
     worker.hostname = _short_text(fields, b"hostname", NAME_MAX)
-    worker.pid = push_options.number(fields, b"pid", 0, 0, COUNT_MAX)
+    worker.pid = push_options.number(fields, b"pid", 0, 0, WORKER_COUNT_MAX)
     worker = door.workers.enter(worker, session.worker_ids)
     row = worker_value(door, worker, now_ms)
     row["workerId"] = worker.id
@@ -96,30 +96,30 @@ def worker_value(door: BunqueueDoor, worker: Worker, now_ms: i64) -> dict[str, o
 
 
 def unregister_worker(session: BunqueueSession, request: Request) -> Answer:
-    """UnregisterWorker: let a worker go."""
+    """UnregisterWorker: remove a worker."""
     if not session.door.workers.dismiss(push_options.text(request.fields, b"workerId")):
         raise Refused("Worker not found")
     return {"data": {"removed": True}}
 
 
 def heartbeat(session: BunqueueSession, request: Request) -> Answer:
-    """Heartbeat: note that a worker lives, and what it has done so far."""
+    """Heartbeat: record that a worker is alive, and its job counts."""
     fields = request.fields
     workers = session.door.workers
     worker = workers.by_id.get(push_options.text(fields, b"id"))
     if worker is None:
         raise Refused("Worker not found")
     counts = (
-        push_options.number(fields, b"activeJobs", -1, 0, COUNT_MAX),
-        push_options.number(fields, b"processed", -1, 0, COUNT_MAX),
-        push_options.number(fields, b"failed", -1, 0, COUNT_MAX),
+        push_options.number(fields, b"activeJobs", -1, 0, WORKER_COUNT_MAX),
+        push_options.number(fields, b"processed", -1, 0, WORKER_COUNT_MAX),
+        push_options.number(fields, b"failed", -1, 0, WORKER_COUNT_MAX),
     )
     workers.beat(worker, counts, request.now_ms)
     return {"data": {"ok": True}}
 
 
 def list_workers(session: BunqueueSession, request: Request) -> Answer:
-    """ListWorkers: tell all workers, and their sums."""
+    """ListWorkers: list all workers, with totals."""
     door = session.door
     now_ms = request.now_ms
     door.workers.drop_lost(now_ms)
@@ -128,7 +128,7 @@ def list_workers(session: BunqueueSession, request: Request) -> Answer:
 
 
 def worker_stats(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
-    """Return the sums over all workers; what was done counts those that have left, too."""
+    """Return totals over all workers; processed and failed jobs include workers that left."""
     workers = door.workers
     active: i64 = 0
     slots: i64 = 0
@@ -152,7 +152,7 @@ def worker_stats(door: BunqueueDoor, now_ms: i64) -> dict[str, object]:
 
 
 def add_webhook(session: BunqueueSession, request: Request) -> Answer:
-    """AddWebhook: tell somebody of events from now on, if it may be told."""
+    """AddWebhook: add a webhook if its URL is allowed."""
     fields = request.fields
     door = session.door
     url = push_options.text(fields, b"url")
@@ -177,7 +177,7 @@ def add_webhook(session: BunqueueSession, request: Request) -> Answer:
     }
 
 
-def _asked_events(fields: Fields) -> list[str]:
+def _asked_events(fields: MapFields) -> list[str]:
     asked = fields.texts(b"events")
     if asked is None:
         raise Refused("events must be an array of strings")
@@ -190,7 +190,7 @@ def _asked_events(fields: Fields) -> list[str]:
     return list(dict.fromkeys(asked))
 
 
-def _named_webhook(session: BunqueueSession, fields: Fields) -> Webhook:
+def _named_webhook(session: BunqueueSession, fields: MapFields) -> Webhook:
     name = push_options.text(fields, b"webhookId") or push_options.text(fields, b"id")
     webhook = session.door.webhooks.by_id.get(name)
     if webhook is None:
@@ -199,14 +199,14 @@ def _named_webhook(session: BunqueueSession, fields: Fields) -> Webhook:
 
 
 def remove_webhook(session: BunqueueSession, request: Request) -> Answer:
-    """RemoveWebhook: tell somebody no more."""
+    """RemoveWebhook: remove a webhook."""
     webhook = _named_webhook(session, request.fields)
     session.door.webhooks.remove(webhook, request.now_ms)
     return {"data": {"removed": True}}
 
 
 def set_webhook_enabled(session: BunqueueSession, request: Request) -> Answer:
-    """SetWebhookEnabled: switch a webhook on or off."""
+    """SetWebhookEnabled: enable or disable a webhook."""
     fields = request.fields
     webhook = _named_webhook(session, fields)
     is_enabled = fields.is_true(b"enabled")
@@ -217,7 +217,7 @@ def set_webhook_enabled(session: BunqueueSession, request: Request) -> Answer:
 
 
 def list_webhooks(session: BunqueueSession, request: Request) -> Answer:
-    """ListWebhooks: tell all webhooks, but not their secrets."""
+    """ListWebhooks: list all webhooks without their secrets."""
     webhooks = session.door.webhooks
     webhooks.collect(request.now_ms)
     rows: list[object] = [
@@ -238,7 +238,7 @@ def list_webhooks(session: BunqueueSession, request: Request) -> Answer:
     return {"data": {"webhooks": rows, "stats": stats}}
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+REGISTRY_COMMANDS: Final[dict[bytes, Command]] = {
     b"RegisterWorker": register_worker,
     b"UnregisterWorker": unregister_worker,
     b"Heartbeat": heartbeat,

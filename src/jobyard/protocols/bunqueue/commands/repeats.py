@@ -1,21 +1,22 @@
-"""Jobs that repeat themselves, and what the engine asks this door about schedules.
+"""Repeating jobs, and the schedule hooks of this door.
 
-`repeat` travels with a job as it was sent. Once the job is done the next one is like it, counts one
-more, and is due one interval (or one slot of the pattern) later; a rhythm that was begun is kept.
+`repeat` is stored with a job as it was sent. When the job is done, its successor has the same
+options and a count that is one higher, and is due one interval (or one slot of the pattern) later.
+Intervals are counted from the previous due time, so that they do not drift.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from jobyard.engine.jobs.put import Wish
-from jobyard.engine.jobs.schedule import Counsel
+from jobyard.engine.jobs.put import NewJob
+from jobyard.engine.jobs.schedule import ScheduleHooks
 from jobyard.errors import Refused
-from jobyard.model.details import Extra
+from jobyard.model.details import JobDetails
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.timetable import Timetable
 from jobyard.wire.msgpack.forms import ABSENT, KIND_ABSENT, KIND_MAP, KIND_NIL
-from jobyard.wire.msgpack.read import Fields, read_fields
+from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import Raw, encode
 
 if TYPE_CHECKING:
@@ -24,15 +25,15 @@ if TYPE_CHECKING:
     from jobyard.model.job import Job
     from jobyard.protocols.bunqueue.door import BunqueueDoor
 
-# What else of the marks of a job its successor has.
+# Other protocol fields that the successor inherits.
 _KEPT_MARKS: Final = ("tags", "debounceId", "debounceTtl")
 _NUMBERS: Final = ("limit", "count", "startDate", "endDate", "prevMillis", "offset")
-# Beyond this a float is no whole number of milliseconds any more.
+# Above this a float cannot represent every integer.
 _TIME_MAX: Final = float(1 << 53)
 
 
-def check_repeat(fields: Fields) -> None:
-    """Refuse a `repeat` from which no next job follows."""
+def check_repeat(fields: MapFields) -> None:
+    """Refuse an invalid `repeat`."""
     kind = fields.kind(b"repeat")
     if kind in (KIND_ABSENT, KIND_NIL):
         return
@@ -57,21 +58,21 @@ def check_repeat(fields: Fields) -> None:
             raise Refused(f"Invalid repeat pattern: {refusal}") from None
 
 
-def _repeat_of(fields: Fields) -> dict[str, object]:
+def _repeat_of(fields: MapFields) -> dict[str, object]:
     value = fields.value(b"repeat")
     assert isinstance(value, dict)
     return {str(key): one for key, one in value.items() if one is not ABSENT}
 
 
 def _finite(value: object, otherwise: float) -> float:
-    """Return a number that is one, within what a time can be."""
+    """Return a value as a float; `otherwise` if it is not a number or out of range."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return otherwise
     return float(value) if -_TIME_MAX < value < _TIME_MAX else otherwise
 
 
 def next_run_ms(repeat: dict[str, object], wall_ms: int) -> int:
-    """Return when the next job is due, after `wall_ms`; NEVER_MS when there is none."""
+    """Return the wall time of the next run after `wall_ms`; NEVER_MS if there is none."""
     offset_ms = int(_finite(repeat.get("offset"), 0.0))
     start_ms = int(_finite(repeat.get("startDate"), 0.0))
     before_ms = int(_finite(repeat.get("prevMillis"), 0.0))
@@ -98,21 +99,21 @@ def next_run_ms(repeat: dict[str, object], wall_ms: int) -> int:
 
 
 @final
-class DoorCounsel(Counsel):
-    """Knows the workers of the door, and how its jobs repeat themselves."""
+class DoorScheduleHooks(ScheduleHooks):
+    """Schedule hooks: which queues have workers, and the successor of a repeating job."""
 
     def __init__(self, door: BunqueueDoor) -> None:
         self._door = door
 
     def has_worker(self, queue: str) -> bool:
-        """Tell whether a worker registered for a queue."""
+        """Return whether a worker is registered for a queue."""
         return any(queue in worker.queues for worker in self._door.workers.by_id.values())
 
-    def successor(self, job: Job, body: bytes, now_ms: i64) -> Wish | None:
-        """Return the job that follows one that is done."""
-        theirs = job.extra
+    def successor(self, job: Job, body: bytes, now_ms: i64) -> NewJob | None:
+        """Return the job that follows a done one, or None."""
+        theirs = job.details
         assert theirs is not None
-        marks = read_fields(theirs.marks, 0, len(theirs.marks))
+        marks = read_fields(theirs.protocol_fields, 0, len(theirs.protocol_fields))
         if marks is None or marks.kind(b"repeat") != KIND_MAP:
             return None
         repeat = _repeat_of(marks)
@@ -124,34 +125,36 @@ class DoorCounsel(Counsel):
         try:
             next_ms = next_run_ms(repeat, wall_ms)
         except Refused:
-            # The zone of its pattern is known no more.
+            # The time zone of its pattern is no longer known.
             return None
         if next_ms >= NEVER_MS:
             return None
         repeat["count"] = count + 1
         repeat["prevMillis"] = float(next_ms)
-        wish = Wish(job.family, job.codec, body)
-        wish.rank = job.rank
-        wish.delay_ms = max(0, next_ms - wall_ms)
-        wish.own_ms = wall_ms
-        wish.policy = job.policy
-        wish.extra = _extra_like(theirs, marks, repeat, now_ms)
-        return wish
+        new_job = NewJob(job.family, job.codec, body)
+        new_job.rank = job.rank
+        new_job.delay_ms = max(0, next_ms - wall_ms)
+        new_job.own_ms = wall_ms
+        new_job.policy = job.policy
+        new_job.details = _details_like(theirs, marks, repeat, now_ms)
+        return new_job
 
 
-def _extra_like(theirs: Extra, marks: Fields, repeat: dict[str, object], now_ms: i64) -> Extra:
-    extra = Extra()
-    extra.unique_key = theirs.unique_key
-    extra.key_mode = theirs.key_mode
-    extra.key_ttl_ms = theirs.key_ttl_ms
-    if extra.unique_key and extra.key_ttl_ms > 0:
-        extra.key_until_ms = now_ms + extra.key_ttl_ms
-    extra.group_id = theirs.group_id
+def _details_like(
+    theirs: JobDetails, marks: MapFields, repeat: dict[str, object], now_ms: i64
+) -> JobDetails:
+    details = JobDetails()
+    details.unique_key = theirs.unique_key
+    details.key_mode = theirs.key_mode
+    details.key_ttl_ms = theirs.key_ttl_ms
+    if details.unique_key and details.key_ttl_ms > 0:
+        details.key_until_ms = now_ms + details.key_ttl_ms
+    details.group_id = theirs.group_id
     kept: dict[str, object] = {}
     for key in _KEPT_MARKS:
         raw = marks.raw(key.encode())
         if raw is not None:
             kept[key] = Raw(raw)
     kept["repeat"] = repeat
-    extra.marks = encode(kept)
-    return extra
+    details.protocol_fields = encode(kept)
+    return details

@@ -1,11 +1,11 @@
-"""Cron, CronGet, CronList, CronDelete: schedules as clients set and see them."""
+"""Cron, CronGet, CronList, CronDelete: the commands for schedules."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.jobs.schedule import (
-    KEY_PREFIX,
+    CRON_KEY_PREFIX,
     SKIPS_IDLE,
     SKIPS_MISSED,
     Cron,
@@ -18,16 +18,16 @@ from jobyard.errors import Refused
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
-from jobyard.wire.msgpack.read import Fields, read_fields
+from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import Raw, encode
 
 if TYPE_CHECKING:
-    from jobyard.engine.jobs.put import Wish
+    from jobyard.engine.jobs.put import NewJob
     from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
 
-# Names are keys of the journal and part of the keys of jobs.
+# Names are keys in the journal and part of deduplication keys.
 CRON_NAME_MAX: Final = 1024
 SAFE_INTEGER_MAX: Final = (1 << 53) - 1
 
@@ -42,16 +42,16 @@ _JOB_OPTIONS: Final = (
 )
 
 
-def _is_said(fields: Fields, key: bytes) -> bool:
+def _is_said(fields: MapFields, key: bytes) -> bool:
     return fields.kind(key) not in (KIND_ABSENT, KIND_NIL)
 
 
-def _said(fields: Fields, keys: tuple[bytes, ...]) -> dict[str, object]:
-    """Return the fields of those names as they came."""
+def _said(fields: MapFields, keys: tuple[bytes, ...]) -> dict[str, object]:
+    """Return the given fields that are present, still encoded."""
     return {key.decode(): Raw(fields.raw(key) or b"") for key in keys if _is_said(fields, key)}
 
 
-def _cron_name(fields: Fields) -> str:
+def _cron_name(fields: MapFields) -> str:
     name = push_options.text(fields, b"name")
     if not name:
         raise Refused("Cron name is required")
@@ -68,9 +68,9 @@ def _named_cron(session: BunqueueSession, request: Request) -> Cron:
     return cron
 
 
-def _read_wish(door: BunqueueDoor, fields: Fields, name: str, request: Request) -> Wish:
-    """Return the job of every run: what a PUSH with the same options would ask for."""
-    # A run may need no data: its name says what is to be done.
+def _read_new_job(door: BunqueueDoor, fields: MapFields, name: str, request: Request) -> NewJob:
+    """Read the job of every run, as a PUSH with the same options would be read."""
+    # Data is optional: the job name may be enough.
     asked: dict[str, object] = {"data": None}
     if _is_said(fields, b"data"):
         asked["data"] = Raw(push_options.job_data(fields))
@@ -79,7 +79,7 @@ def _read_wish(door: BunqueueDoor, fields: Fields, name: str, request: Request) 
     asked.update(_said(fields, (b"priority", b"dedup")))
     unique_key = push_options.text(fields, b"uniqueKey")
     if not unique_key and not fields.is_false(b"preventOverlap"):
-        unique_key = KEY_PREFIX + name
+        unique_key = CRON_KEY_PREFIX + name
     if unique_key:
         asked["uniqueKey"] = unique_key
     if _is_said(fields, b"jobOptions"):
@@ -91,10 +91,10 @@ def _read_wish(door: BunqueueDoor, fields: Fields, name: str, request: Request) 
     data = encode(asked)
     push = read_fields(data, 0, len(data))
     assert push is not None
-    return push_options.read_wish(door, push, request.now_ms)
+    return push_options.read_new_job(door, push, request.now_ms)
 
 
-def _read_times(cron: Cron, fields: Fields) -> None:
+def _read_times(cron: Cron, fields: MapFields) -> None:
     schedule = push_options.text(fields, b"schedule")
     zone = push_options.text(fields, b"timezone")
     has_interval = _is_said(fields, b"repeatEvery")
@@ -123,7 +123,7 @@ def set_schedule(session: BunqueueSession, request: Request) -> Answer:
     name = _cron_name(fields)
     cron = Cron(session.yard, name, push_options.queue_name(fields))
     _read_times(cron, fields)
-    cron.set_job(_read_wish(session.door, fields, name, request))
+    cron.set_job(_read_new_job(session.door, fields, name, request))
     limit = push_options.number(fields, b"maxLimit", 0, -SAFE_INTEGER_MAX, SAFE_INTEGER_MAX)
     cron.max_limit = max(0, limit)
     cron.flags = 0
@@ -136,7 +136,7 @@ def set_schedule(session: BunqueueSession, request: Request) -> Answer:
 
 
 def cron_value(cron: Cron) -> dict[str, object]:
-    """Return a schedule as clients see it; one that never fires again has no next run."""
+    """Return a schedule as clients see it; `nextRun` is None if it never fires again."""
     next_ms = cron.next_wall_ms()
     return {
         "name": cron.name,
@@ -153,24 +153,24 @@ def cron_value(cron: Cron) -> dict[str, object]:
 
 
 def get_schedule(session: BunqueueSession, request: Request) -> Answer:
-    """CronGet: one schedule."""
+    """CronGet: show one schedule."""
     return {"cron": cron_value(_named_cron(session, request))}
 
 
 def list_schedules(session: BunqueueSession, request: Request) -> Answer:
-    """CronList: all schedules."""
+    """CronList: list all schedules."""
     del request
     crons = crons_of(session.yard).by_name
     return {"crons": [cron_value(cron) for cron in crons.values()]}
 
 
 def delete_schedule(session: BunqueueSession, request: Request) -> Answer:
-    """CronDelete: fire no more."""
+    """CronDelete: delete a schedule."""
     drop_cron(session.yard, _named_cron(session, request))
     return {}
 
 
-COMMANDS: Final[dict[bytes, Command]] = {
+SCHEDULE_COMMANDS: Final[dict[bytes, Command]] = {
     b"Cron": set_schedule,
     b"CronGet": get_schedule,
     b"CronList": list_schedules,

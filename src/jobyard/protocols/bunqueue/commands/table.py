@@ -1,4 +1,4 @@
-"""The table of all commands but those of a job's usual life, which the session calls itself."""
+"""The table of all commands except the frequent ones that the session calls directly."""
 
 from typing import Final
 
@@ -20,15 +20,15 @@ from jobyard.protocols.bunqueue.door import Command
 
 COMMANDS: Final[dict[bytes, Command]] = {
     b"FAIL": jobs.fail_job,
-    **query.COMMANDS,
-    **control.COMMANDS,
-    **leases.COMMANDS,
-    **dlq.COMMANDS,
-    **logs.COMMANDS,
-    **registry.COMMANDS,
-    **events.COMMANDS,
-    **schedules.COMMANDS,
-    **groups.COMMANDS,
-    **flows.COMMANDS,
-    **monitor.COMMANDS,
+    **query.QUERY_COMMANDS,
+    **control.CONTROL_COMMANDS,
+    **leases.LEASE_COMMANDS,
+    **dlq.DLQ_COMMANDS,
+    **logs.LOG_COMMANDS,
+    **registry.REGISTRY_COMMANDS,
+    **events.EVENT_COMMANDS,
+    **schedules.SCHEDULE_COMMANDS,
+    **groups.GROUP_COMMANDS,
+    **flows.FLOW_COMMANDS,
+    **monitor.MONITOR_COMMANDS,
 }

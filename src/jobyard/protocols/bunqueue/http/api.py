@@ -1,7 +1,7 @@
-"""bunqueue's own HTTP API as an area of the port: its tokens, its limit, its way of saying no.
+"""bunqueue's HTTP API as an area of the HTTP port: its tokens, rate limit and form of errors.
 
-Walks the table of commands and pages and makes a route of every row; what a call says becomes the
-fields of the command that the row names.
+Makes a route of every row in the tables of commands and pages; the parameters and body of a call
+become the fields of the command that the row names.
 """
 
 import json
@@ -12,23 +12,30 @@ from mypy_extensions import i64
 from jobyard.model.secrets import is_one_of
 from jobyard.protocols.bunqueue.commands.push_options import DATA_MAX
 from jobyard.protocols.bunqueue.door import BunqueueDoor
-from jobyard.protocols.bunqueue.http.hub import EventCounter, Hub
+from jobyard.protocols.bunqueue.http.hub import EventsEndpoint, Hub
 from jobyard.protocols.bunqueue.http.long_json import BODY_AT_ONCE, PackTask
-from jobyard.protocols.bunqueue.http.pages import OPEN, PAGES, SCRAPE, Page, prometheus
-from jobyard.protocols.bunqueue.http.routes import ANY_BODY, BODY, NO_BODY, ROWS, TAKING, Row
-from jobyard.protocols.bunqueue.http.runner import Clerks, read_object
-from jobyard.protocols.bunqueue.http.websocket import SocketCounter
-from jobyard.protocols.http.call import Call, HttpRefused, refuse_encoded
+from jobyard.protocols.bunqueue.http.pages import OPEN, PAGES, SCRAPE, RoutedPage, prometheus
+from jobyard.protocols.bunqueue.http.routes import (
+    ANY_BODY,
+    NEEDS_BODY,
+    NO_BODY,
+    ROWS,
+    TAKING,
+    Row,
+)
+from jobyard.protocols.bunqueue.http.runner import CommandRunners, read_object
+from jobyard.protocols.bunqueue.http.websocket import SocketEndpoint
+from jobyard.protocols.http.call import HttpCall, HttpRefused, refuse_encoded
 from jobyard.protocols.http.long_calls import LongCall
-from jobyard.protocols.http.routes import Area, Route, Routes, Schema, Shape, named
+from jobyard.protocols.http.routes import Area, Route, Routes, RouteSchemas, Schema, named
 from jobyard.wire.http.accept import names
 from jobyard.wire.http.request import parse_query
 
 _BEARER: Final = "bearer "
-# The data of one job, or of as many as there is room for, and what is said beside it.
-BODY_MAX: Final = DATA_MAX + (1 << 20)
+# The data of one job, or of several smaller ones, and 1 MiB for the other fields.
+API_BODY_MAX: Final = DATA_MAX + (1 << 20)
 
-# Callers told apart in one window; all others beyond share one count.
+# Clients counted separately in one window; all further clients share one count.
 CALLERS_MAX: Final = 10_000
 ANYBODY: Final = ""
 
@@ -51,7 +58,7 @@ _ANSWER: Final[Schema] = {
     ],
 }
 
-# The words of the original, where it has some.
+# The original's error texts, by our codes.
 _WORDS: Final = {
     "not_found": "Not found",
     "method_not_allowed": "Method not allowed",
@@ -60,19 +67,19 @@ _WORDS: Final = {
 
 @final
 class BunqueueArea(Area):
-    """Every path that is no topic's."""
+    """All paths of the port that do not belong to the topics API."""
 
     def __init__(self, door: BunqueueDoor) -> None:
         self.door = door
-        self.clerks = Clerks(door)
-        self.hub = Hub(self.clerks)
+        self.runners = CommandRunners(door)
+        self.hub = Hub(self.runners)
         self._window_ends_ms: i64 = 0
         self._asked: dict[str, int] = {}
 
-    # -- who may ask ---------------------------------------------------------------------------
+    # -- authentication and rate limit ---------------------------------------------------------
 
-    def admit(self, call: Call, route: Route) -> None:
-        """Refuse a caller who asks too often, or without a token where one is asked for."""
+    def admit(self, call: HttpCall, route: Route) -> None:
+        """Refuse a client that exceeds the rate limit or lacks a required token."""
         action = route.action
         if action == OPEN:
             return
@@ -92,11 +99,11 @@ class BunqueueArea(Area):
             raise HttpRefused(401, "unauthorized", "Unauthorized")
 
     def _tell(self, name: str) -> None:
-        onlooker = self.door.onlooker
-        if onlooker is not None:
-            onlooker.tell(name, {"transport": "http"})
+        observer = self.door.observer
+        if observer is not None:
+            observer.tell(name, {"transport": "http"})
 
-    def _may_ask(self, call: Call) -> bool:
+    def _may_ask(self, call: HttpCall) -> bool:
         if call.now_ms >= self._window_ends_ms:
             self._window_ends_ms = call.now_ms + self.door.window_ms
             self._asked.clear()
@@ -107,7 +114,7 @@ class BunqueueArea(Area):
         self._asked[caller] = count
         return count <= self.door.requests_max
 
-    def _knows_token(self, call: Call, route: Route) -> bool:
+    def _knows_token(self, call: HttpCall, route: Route) -> bool:
         shown = call.header("authorization")
         token = shown[len(_BEARER) :].strip() if shown[: len(_BEARER)].lower() == _BEARER else ""
         if not token and route.is_stream:
@@ -115,14 +122,14 @@ class BunqueueArea(Area):
             token = parse_query(call.request.query).get("token", "")
         return is_one_of(token.encode("utf-8", "replace"), self.door.tokens)
 
-    # -- what is said to everybody -------------------------------------------------------------
+    # -- common to all routes ------------------------------------------------------------------
 
     def body_max(self) -> int:
-        """Return how long a body may be: the data of one job, and some more."""
-        return BODY_MAX
+        """Return the largest body: the data of one job and 1 MiB."""
+        return API_BODY_MAX
 
     def refusal(self, refused: HttpRefused) -> bytes:
-        """Return the body that says no."""
+        """Return the body of an error response."""
         error = _WORDS.get(refused.code, str(refused))
         return json.dumps({"ok": False, "error": error}, separators=(",", ":")).encode()
 
@@ -131,66 +138,66 @@ class BunqueueArea(Area):
         return True
 
     def is_guarded(self) -> bool:
-        """Tell whether nobody is served without a token."""
+        """Return whether the API requires a token."""
         return len(self.door.tokens) > 0
 
-    # -- for the description of the API --------------------------------------------------------
+    # -- OpenAPI -------------------------------------------------------------------------------
 
     def name(self) -> str:
-        """Return what the API is called."""
+        """Return the name of the API."""
         return "bunqueue"
 
     def refusal_schema(self) -> Schema:
-        """Return the schema of a body that says no."""
+        """Return the schema of an error response."""
         return _REFUSAL
 
     def answer_schema(self) -> Schema:
-        """Return the schema of any other body; some refusals come with status 200, too."""
+        """Return the schema of any other response; some refusals have status 200, too."""
         return _ANSWER
 
     def scopes(self, route: Route) -> list[str] | None:
-        """Return that a token is asked for, which allows everything; None if none is."""
+        """Return the scopes a route needs: [] if any valid token will do, None without a token."""
         return None if not self.door.tokens or route.action in (OPEN, SCRAPE) else []
 
 
-def _wants_text(call: Call) -> bool:
-    """Tell whether a scraper asks: it wants text, and clients that take any answer name JSON."""
+def _wants_text(call: HttpCall) -> bool:
+    """Return whether a scraper asks: it accepts text and, unlike API clients, not JSON."""
     accept = call.header("accept")
     return names(accept, "text/plain") and not names(accept, "application/json")
 
 
 @final
-class RowCounter:
+class CommandEndpoint:
     """Serves one row of the table."""
 
-    def __init__(self, clerks: Clerks, row: Row) -> None:
-        self._clerks = clerks
+    def __init__(self, runners: CommandRunners, row: Row) -> None:
+        self._runners = runners
         self._row = row
 
-    def serve(self, call: Call) -> None:
-        """Answer with what the command of the row answers."""
+    def serve(self, call: HttpCall) -> None:
+        """Run the command of the row and send its answer."""
         row = self._row
         if row.command == "PULL" and call.request.method == "HEAD":
-            # Who only looks takes no job.
+            # HEAD must not take a job.
             raise HttpRefused(
                 405, "method_not_allowed", "", headers=b"Allow: GET, OPTIONS, POST\r\n"
             )
         if row.command == "Metrics" and _wants_text(call):
-            prometheus(self._clerks, call)
+            prometheus(self._runners, call)
             return
         if row.body != NO_BODY and len(call.request.body) > BODY_AT_ONCE:
             self._read_long(call)
         else:
             self._run(call, self._body(call))
 
-    def _read_long(self, call: Call) -> None:
-        """Read a long body over several turns, and only then run the command."""
+    def _read_long(self, call: HttpCall) -> None:
+        """Parse a long body over several turns, then run the command."""
         refuse_encoded(call)
         task = PackTask(call.request.body)
-        tasks = self._clerks.door.yard.tasks
+        tasks = self._runners.door.yard.tasks
         LongCall(tasks, call, task, lambda: self._run_long(call, task)).begin()
 
-    def _run_long(self, call: Call, task: PackTask) -> None:
+    def _run_long(self, call: HttpCall, task: PackTask) -> None:
         try:
             fields = task.fields()
         except HttpRefused:
@@ -199,21 +206,21 @@ class RowCounter:
             fields = {}
         self._run(call, fields)
 
-    def _run(self, call: Call, fields: dict[str, object]) -> None:
+    def _run(self, call: HttpCall, fields: dict[str, object]) -> None:
         row = self._row
         for at, name in enumerate(row.names):
             fields[name] = call.params[at]
-        # Not the caller's to say.
+        # Fields of the protocol that HTTP clients must not set.
         fields.pop("cmd", None)
         fields.pop("reqId", None)
         if row.read is not None:
             row.read(fields, parse_query(call.request.query))
-        self._clerks.serve(call, {"cmd": row.command, **fields}, row.refused, row.show)
+        self._runners.serve(call, {"cmd": row.command, **fields}, row.refused, row.show)
 
-    def _body(self, call: Call) -> dict[str, object]:
+    def _body(self, call: HttpCall) -> dict[str, object]:
         kind = self._row.body
         body = call.request.body
-        if kind == NO_BODY or (kind != BODY and not body.strip()):
+        if kind == NO_BODY or (kind != NEEDS_BODY and not body.strip()):
             return {}
         refuse_encoded(call)
         try:
@@ -225,16 +232,16 @@ class RowCounter:
 
 
 @final
-class PageCounter:
+class PageEndpoint:
     """Serves one page."""
 
-    def __init__(self, clerks: Clerks, page: Page) -> None:
-        self._clerks = clerks
+    def __init__(self, runners: CommandRunners, page: RoutedPage) -> None:
+        self._runners = runners
         self._page = page
 
-    def serve(self, call: Call) -> None:
+    def serve(self, call: HttpCall) -> None:
         """Answer with the page."""
-        self._page.serve(self._clerks, call)
+        self._page.serve(self._runners, call)
 
 
 def install(routes: Routes, area: BunqueueArea) -> None:
@@ -247,12 +254,12 @@ def install(routes: Routes, area: BunqueueArea) -> None:
 def _add_rows(routes: Routes, area: BunqueueArea) -> None:
     for row in ROWS:
         body: Schema | None = None if row.body == NO_BODY else {"type": "object"}
-        shape = Shape(body, needs_body=row.body == BODY, query=named(row.query))
+        shape = RouteSchemas(body, needs_body=row.body == NEEDS_BODY, query=named(row.query))
         routes.add(
             Route(
                 row.method,
                 row.pattern,
-                RowCounter(area.clerks, row).serve,
+                CommandEndpoint(area.runners, row).serve,
                 area,
                 is_change=row.command in TAKING,
                 summary=row.summary,
@@ -267,25 +274,25 @@ def _add_pages(routes: Routes, area: BunqueueArea) -> None:
             Route(
                 page.method,
                 page.pattern,
-                PageCounter(area.clerks, page).serve,
+                PageEndpoint(area.runners, page).serve,
                 area,
                 action=page.action,
                 summary=page.summary,
-                shape=Shape(query=named(page.query), texts=page.texts),
+                shape=RouteSchemas(query=named(page.query), texts=page.texts),
             )
         )
 
 
 def _add_streams(routes: Routes, area: BunqueueArea) -> None:
-    events = EventCounter(area.hub)
-    sockets = SocketCounter(area.hub)
-    told = "Tell what happens as it happens."
-    spoken = "Take commands, and tell what happens, over a WebSocket."
+    events = EventsEndpoint(area.hub)
+    sockets = SocketEndpoint(area.hub)
+    told = "Stream events (server-sent events)."
+    spoken = "Send commands and receive events over a WebSocket."
     for below in ("", "/queues/{queue}"):
         routes.add(
             Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=told)
         )
-        shape = Shape(answers={101: {}}, refusals=(400, 426, 503))
+        shape = RouteSchemas(answers={101: {}}, refusals=(400, 426, 503))
         path = f"/ws{below}"
         routes.add(
             Route("GET", path, sockets.serve, area, is_stream=True, summary=spoken, shape=shape)

@@ -1,7 +1,7 @@
-"""Which commands are news to dashboards, and under which names they hear of what happens.
+"""Dashboard events that commands cause, and the names of all dashboard events.
 
-The life of jobs is told by the engine. Most of what else is done, is done by commands: a row says
-how one is told, from the fields that came and the fields that were answered.
+The engine reports job transitions. Most other events come from commands: a row gives the event of
+a command and which fields of the request and of the answer it carries.
 """
 
 from typing import Final, final
@@ -10,14 +10,14 @@ from jobyard.engine.state import bus
 from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.request import Request
 
-# What the engine tells of; all else is told as job:KIND.
+# Engine events with names of their own; all others become job:KIND.
 EVENT_NAMES: Final = {
-    bus.PULLED: "job:active",
-    bus.PAUSED: "queue:paused",
-    bus.RESUMED: "queue:resumed",
+    bus.EventName.PULLED: "job:active",
+    bus.EventName.PAUSED: "queue:paused",
+    bus.EventName.RESUMED: "queue:resumed",
 }
 
-# Everything that can be asked for, by the word before the colon.
+# Every event a client can subscribe to, by the word before the colon.
 _TOPICS: Final = {
     "job": "pushed active completed failed removed promoted progress delayed stalled retried"
     " discarded priority-changed data-updated delay-changed timeout lock-expired deduplicated"
@@ -47,13 +47,13 @@ PATTERNS: Final = frozenset(
 
 
 def event_name(kind: str) -> str:
-    """Return the name of an event of the engine."""
+    """Return the dashboard name of an engine event."""
     return EVENT_NAMES.get(kind) or f"job:{kind}"
 
 
 @final
-class News:
-    """How one command is told: fields of the request and of the answer, under their new names."""
+class CommandEvents:
+    """The event of one command: its name, and which request and answer fields it carries."""
 
     def __init__(
         self, name: str, asked: str = "", answered: str = "", *, counts: bool = False
@@ -61,12 +61,12 @@ class News:
         self.name = name
         self.asked = _pairs(asked)
         self.answered = _pairs(answered)
-        # No news if it did nothing.
+        # No event if the answer's count is 0.
         self.counts = counts
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Return (old name, new name) of words that are `name` or `old=new`."""
+    """Parse words of the form `name` or `old=new` into (old name, new name)."""
     pairs: list[tuple[str, str]] = []
     for word in text.split():
         old, _, new = word.partition("=")
@@ -76,39 +76,41 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 _WORKER: Final = "workerId name queues hostname pid"
 
-NEWS: Final[dict[bytes, News]] = {
-    b"Drain": News("queue:drained", "queue", "count", counts=True),
-    b"Clean": News("queue:cleaned", "queue state", "count", counts=True),
-    b"Obliterate": News("queue:obliterated", "queue"),
-    b"RetryDlq": News("dlq:retry-all", "queue jobId", "count", counts=True),
-    b"PurgeDlq": News("dlq:purged", "queue", "count", counts=True),
-    b"RateLimit": News("ratelimit:set", "queue limit=max duration ttl"),
-    b"RateLimitClear": News("ratelimit:cleared", "queue"),
-    b"SetConcurrency": News("concurrency:set", "queue limit=concurrency"),
-    b"ClearConcurrency": News("concurrency:cleared", "queue"),
-    b"SetStallConfig": News("config:stall-changed", "queue config"),
-    b"SetDlqConfig": News("config:dlq-changed", "queue config"),
-    b"Update": News("job:data-updated", "id=jobId"),
-    b"ChangePriority": News("job:priority-changed", "id=jobId priority=newPriority"),
-    b"ChangeDelay": News("job:delay-changed", "id=jobId delay=newDelay"),
-    b"Promote": News("job:promoted", "id=jobId"),
-    b"MoveToDelayed": News("job:moved-to-delayed", "id=jobId delay"),
-    b"Discard": News("job:discarded", "id=jobId"),
-    b"Cron": News("cron:updated", "name queue schedule=pattern repeatEvery=every", "nextRun"),
-    b"CronDelete": News("cron:deleted", "name"),
-    b"AddWebhook": News("webhook:added", "", "webhookId=id url events"),
-    b"RemoveWebhook": News("webhook:removed", "webhookId=id id"),
-    b"SetWebhookEnabled": News("webhook:enabled", "id=webhookId"),
-    b"RegisterWorker": News("worker:connected", "", _WORKER),
-    b"UnregisterWorker": News("worker:disconnected", "workerId"),
-    b"Heartbeat": News("worker:heartbeat", "id=workerId"),
-    b"CompactMemory": News("memory:compacted"),
+COMMAND_EVENTS: Final[dict[bytes, CommandEvents]] = {
+    b"Drain": CommandEvents("queue:drained", "queue", "count", counts=True),
+    b"Clean": CommandEvents("queue:cleaned", "queue state", "count", counts=True),
+    b"Obliterate": CommandEvents("queue:obliterated", "queue"),
+    b"RetryDlq": CommandEvents("dlq:retry-all", "queue jobId", "count", counts=True),
+    b"PurgeDlq": CommandEvents("dlq:purged", "queue", "count", counts=True),
+    b"RateLimit": CommandEvents("ratelimit:set", "queue limit=max duration ttl"),
+    b"RateLimitClear": CommandEvents("ratelimit:cleared", "queue"),
+    b"SetConcurrency": CommandEvents("concurrency:set", "queue limit=concurrency"),
+    b"ClearConcurrency": CommandEvents("concurrency:cleared", "queue"),
+    b"SetStallConfig": CommandEvents("config:stall-changed", "queue config"),
+    b"SetDlqConfig": CommandEvents("config:dlq-changed", "queue config"),
+    b"Update": CommandEvents("job:data-updated", "id=jobId"),
+    b"ChangePriority": CommandEvents("job:priority-changed", "id=jobId priority=newPriority"),
+    b"ChangeDelay": CommandEvents("job:delay-changed", "id=jobId delay=newDelay"),
+    b"Promote": CommandEvents("job:promoted", "id=jobId"),
+    b"MoveToDelayed": CommandEvents("job:moved-to-delayed", "id=jobId delay"),
+    b"Discard": CommandEvents("job:discarded", "id=jobId"),
+    b"Cron": CommandEvents(
+        "cron:updated", "name queue schedule=pattern repeatEvery=every", "nextRun"
+    ),
+    b"CronDelete": CommandEvents("cron:deleted", "name"),
+    b"AddWebhook": CommandEvents("webhook:added", "", "webhookId=id url events"),
+    b"RemoveWebhook": CommandEvents("webhook:removed", "webhookId=id id"),
+    b"SetWebhookEnabled": CommandEvents("webhook:enabled", "id=webhookId"),
+    b"RegisterWorker": CommandEvents("worker:connected", "", _WORKER),
+    b"UnregisterWorker": CommandEvents("worker:disconnected", "workerId"),
+    b"Heartbeat": CommandEvents("worker:heartbeat", "id=workerId"),
+    b"CompactMemory": CommandEvents("memory:compacted"),
 }
 
 
-def news_of(request: Request, answer: Answer) -> tuple[str, dict[str, object]] | None:
-    """Return the name and the fields under which a command is told, if it is."""
-    news = NEWS.get(request.name)
+def command_event_of(request: Request, answer: Answer) -> tuple[str, dict[str, object]] | None:
+    """Return the name and the fields of the event that a command causes, or None."""
+    news = COMMAND_EVENTS.get(request.name)
     if news is None or (news.counts and answer.get("count") == 0):
         return None
     told: dict[str, object] = {}

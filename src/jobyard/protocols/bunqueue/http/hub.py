@@ -1,8 +1,8 @@
-"""What happens in the yard, told to those who listen over HTTP: the hub, and /events.
+"""The hub, which sends events of the yard to HTTP listeners, and the /events endpoint.
 
-The hub listens to the yard only while somebody listens to the hub, and for a while after, so that
-who comes back finds what was missed: the newest events are numbered and kept in a ring. Counts and
-states of the server are told as they are at the moment, have no number and are kept for nobody.
+The hub subscribes to the yard only while it has listeners, and for a while after the last one left,
+so that a client that reconnects gets the events it missed: the newest events are numbered and kept
+in a ring. Periodic events (counts, health, storage) have no number and are not kept.
 Nothing is sent before it is on disk.
 """
 
@@ -12,49 +12,49 @@ from typing import Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine.jobs.schedule import crons_of
-from jobyard.engine.state.bus import PUSHED, Event, Listener
+from jobyard.engine.state.bus import Event, EventName, Listener
 from jobyard.engine.state.tasks import Task
 from jobyard.model.queue import Queue
 from jobyard.protocols.bunqueue.commands.monitor import DASHBOARD_QUEUES, QueueRows, queue_row
 from jobyard.protocols.bunqueue.commands.registry import new_uuid
 from jobyard.protocols.bunqueue.door import Answer
-from jobyard.protocols.bunqueue.http.command_events import event_name, news_of
-from jobyard.protocols.bunqueue.http.derived_events import Told, asides_of
+from jobyard.protocols.bunqueue.http.command_events import command_event_of, event_name
+from jobyard.protocols.bunqueue.http.derived_events import DashboardEvent, derived_events_of
 from jobyard.protocols.bunqueue.http.pages import memory_of, part
 from jobyard.protocols.bunqueue.http.routes import data_of
-from jobyard.protocols.bunqueue.http.runner import Clerks, json_of
-from jobyard.protocols.bunqueue.http.watchdog import Glance, Lookout
+from jobyard.protocols.bunqueue.http.runner import CommandRunners, json_of
+from jobyard.protocols.bunqueue.http.watchdog import Watchdog, WatchdogCheck
 from jobyard.protocols.bunqueue.job_fields import event_fields
-from jobyard.protocols.bunqueue.observer import Onlooker
+from jobyard.protocols.bunqueue.observer import CommandObserver
 from jobyard.protocols.bunqueue.request import Request
-from jobyard.protocols.http.call import EVENT_STREAM, Call, HttpRefused, Pending
+from jobyard.protocols.http.call import EVENT_STREAM, HttpCall, HttpRefused, PendingCall
 from jobyard.protocols.timeout import Timeout
 from jobyard.wire.http import sse
 from jobyard.wire.json.write import quoted
 
 RING_SIZE: Final = 1000
 COUNTS_MS: Final = 10
-# Every queue is asked: so many of them are worth another millisecond of rest, that counting takes a
-# small part of all time; and no more are asked at once.
+# Each changed queue is counted. One more millisecond passes before the next counts per this many
+# queues, so that counting takes a small share of the time; COUNTS_MAX are counted at once.
 QUEUES_PER_MS: Final = 5
 COUNTS_MAX: Final = 100
-# What it takes to tell of something, in jobs looked at.
+# The cost of sending one event, in units of work.
 TELL_UNITS: Final = 10
-# Statistics are told with every beat, health with every second, all else with every sixth.
+# Statistics are sent with every beat, health with every second, storage with every sixth.
 BEAT_MS: Final = 5000
 HEALTH_BEATS: Final = 2
 STORAGE_BEATS: Final = 6
-# How long events are kept for somebody who may come back.
-LINGER_MS: Final = 300_000
-RETRY_MS: Final = 3000
-STREAMS_MAX: Final = 1000
+# How long events are kept for a client that may reconnect.
+STREAM_LINGER_MS: Final = 300_000
+RECONNECT_MS: Final = 3000
+EVENT_STREAMS_MAX: Final = 1000
 
-# Bits of a number that tell events of one boot apart; above them stands the boot.
+# The low bits of a number count the events of one boot; the bits above hold the boot.
 _BOOT_SHIFT: Final = 32
 
 _STREAM_HEADERS: Final = b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 
-# As the original spells it, without a blank.
+# As the original spells it, without a space.
 _HEARTBEAT: Final = b":heartbeat\n\n"
 
 _COUNTED: Final = ("waiting", "prioritized", "active", "completed", "failed", "delayed")
@@ -62,48 +62,48 @@ _SHOWN: Final = ("waiting", "active", "delayed", "dlq", "paused")
 
 
 @final
-class Happening:
-    """One thing to tell, in the words of every kind of listener."""
+class HubEvent:
+    """One event, encoded on demand for each kind of listener."""
 
     def __init__(self, number: i64, name: str, queue: str, wall_ms: i64, data: bytes) -> None:
-        # 0 for what is told once and not kept.
+        # 0 for an event that is not kept.
         self.number: i64 = number
         self.name = name
-        # Empty for what concerns the whole server.
+        # Empty for an event of the whole server.
         self.queue = queue
         self._wall_ms: i64 = wall_ms
         self._data = data
-        # An event of the engine with all it holds, for those who never said what they want.
+        # All fields of an engine event, for WebSockets that never subscribed.
         self.fields: dict[str, object] | None = None
         self._raw: bytes = b""
         self._block: bytes = b""
         self._message: bytes = b""
 
     def group(self) -> str:
-        """Return the pattern that means it and its like."""
+        """Return the pattern that matches all events of its topic."""
         return self.name.partition(":")[0] + ":*"
 
     def block(self) -> bytes:
-        """Return it as a block of an event stream."""
+        """Return the event as a block of an event stream."""
         if not self._block:
             number = b"%d" % self.number if self.number > 0 else b""
             self._block = sse.event(number, self.name.encode(), self._data)
         return self._block
 
     def raw(self) -> bytes:
-        """Return it as the engine told it, or nothing."""
+        """Return the JSON of the engine event; empty if it is not one."""
         if not self._raw and self.fields is not None:
             self._raw = json_of(self.fields)
         return self._raw
 
     def heard(self) -> None:
-        """Let go of what only those need who listen now: results and data may be long."""
+        """Drop what only current listeners need: results and data may be long."""
         self.fields = None
         self._raw = b""
         self._message = b""
 
     def message(self) -> bytes:
-        """Return it as a message of a WebSocket."""
+        """Return the event as a WebSocket message."""
         if not self._message:
             head = f'{{"event":"{self.name}","ts":{int(self._wall_ms)},"data":'
             self._message = head.encode() + self._data + b"}"
@@ -111,31 +111,31 @@ class Happening:
 
 
 @trait
-class Audience:
-    """Somebody who listens."""
+class EventListeners:
+    """A listener of the hub."""
 
-    def hear(self, happening: Happening) -> None:
-        """Take note of something."""
+    def hear(self, hub_event: HubEvent) -> None:
+        """Receive an event."""
 
     def beat(self, now_ms: i64) -> None:
-        """Show that the connection lives; called twice a minute."""
+        """Send or check a sign of life; called twice a minute."""
 
 
 @final
-class Hub(Listener, Onlooker):
-    """All who listen, and what was told last."""
+class Hub(Listener, CommandObserver):
+    """All listeners, and the newest events."""
 
-    def __init__(self, clerks: Clerks) -> None:
-        self._clerks = clerks
-        self.door = clerks.door
-        self._yard = clerks.door.yard
-        self._audience: list[Audience] = []
+    def __init__(self, runners: CommandRunners) -> None:
+        self._runners = runners
+        self.door = runners.door
+        self._yard = runners.door.yard
+        self._subscriptions: list[EventListeners] = []
         self._is_listening: bool = False
-        # The first one has the number after this; numbers of other boots are all smaller or larger.
+        # The number of the last event; those of other boots are all smaller or all larger.
         self.number: i64 = i64(self._yard.journal.epoch) << _BOOT_SHIFT
-        self._ring: list[Happening] = []
+        self._ring: list[HubEvent] = []
         self._crons: set[str] = set()
-        self._lookout = Lookout(self.door)
+        self._watchdog = Watchdog(self.door)
         self._uncounted: dict[str, None] = {}
         self._counts_ms: i64 = COUNTS_MS
         self._beats: i64 = 0
@@ -144,71 +144,71 @@ class Hub(Listener, Onlooker):
         self._beating = Timeout(self._beat)
         self._lingering = Timeout(self._stop_listening)
 
-    # -- who listens ---------------------------------------------------------------------------
+    # -- listeners -----------------------------------------------------------------------------
 
-    def join(self, one: Audience, now_ms: i64) -> None:
-        """Tell somebody everything from now on."""
-        self._audience.append(one)
+    def join(self, one: EventListeners, now_ms: i64) -> None:
+        """Add a listener; it receives every event from now on."""
+        self._subscriptions.append(one)
         self._yard.disarm(self._lingering)
-        if len(self._audience) == 1:
+        if len(self._subscriptions) == 1:
             self._beats = 0
             self._yard.arm(self._beating, now_ms + BEAT_MS)
         if not self._is_listening:
             self._is_listening = True
             self._yard.bus.add(self)
             self.door.watch_by(self)
-            self._lookout.begin(now_ms)
+            self._watchdog.begin(now_ms)
             self._crons = set(crons_of(self._yard).by_name)
 
-    def leave(self, one: Audience, now_ms: i64) -> None:
-        """Tell somebody no more."""
-        self._audience.remove(one)
-        if not self._audience:
+    def leave(self, one: EventListeners, now_ms: i64) -> None:
+        """Remove a listener."""
+        self._subscriptions.remove(one)
+        if not self._subscriptions:
             self._yard.disarm(self._beating)
-            self._yard.arm(self._lingering, now_ms + LINGER_MS)
+            self._yard.arm(self._lingering, now_ms + STREAM_LINGER_MS)
 
     def _stop_listening(self, _now_ms: int) -> None:
         self._is_listening = False
         self._yard.bus.remove(self)
         self.door.watch_by(None)
-        # What happens from now on is missed, so what was before is no help.
+        # The ring would have a gap: events from now on are missed.
         self._ring = []
 
-    def after(self, number: i64) -> list[Happening]:
-        """Return what is still known of all that happened after one event."""
+    def after(self, number: i64) -> list[HubEvent]:
+        """Return the kept events after the given number."""
         ring = self._ring
         if not ring:
             return ring
-        # Those the ring holds beyond its size only wait to be let go.
+        # Events beyond RING_SIZE are about to be dropped.
         oldest: i64 = max(0, len(ring) - RING_SIZE)
         return ring[int(max(oldest, number + 1 - ring[0].number)) :]
 
-    # -- what is told --------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------
 
     def happened(self, event: Event) -> None:
-        """Tell of a step in the life of a job or a queue."""
-        if event.kind == PUSHED and self._lookout.is_new(event.queue.name):
+        """Send a transition of a job or a queue."""
+        if event.kind == EventName.PUSHED and self._watchdog.is_new(event.queue.name):
             self._spread(self._keep("queue:created", {"queue": event.queue.name}, event.at_ms))
         whole = event_fields(self.door, event)
         fields = {key: value for key, value in whole.items() if key not in ("eventType", "data")}
         if event.job is None:
             del fields["jobId"]
-        happening = self._keep(event_name(event.kind), fields, event.at_ms)
-        happening.fields = whole
-        self._spread(happening)
-        for name, aside in asides_of(event):
+        hub_event = self._keep(event_name(event.kind), fields, event.at_ms)
+        hub_event.fields = whole
+        self._spread(hub_event)
+        for name, aside in derived_events_of(event):
             self._spread(self._keep(name, aside, event.at_ms))
-        if self._audience:
+        if self._subscriptions:
             self._uncounted[event.queue.name] = None
             self._yard.arm(self._counting, event.at_ms + self._counts_ms)
 
     def noted(self, name: str, fields: dict[str, object], at_ms: i64) -> None:
-        """Tell of what the yard did by itself."""
+        """Send an event of the yard's own background work."""
         self._spread(self._keep(name, fields, at_ms))
 
     def did(self, request: Request, answer: Answer) -> None:
-        """Tell of a command that is news."""
-        news = news_of(request, answer)
+        """Send the event of a command, if it causes one."""
+        news = command_event_of(request, answer)
         if news is None:
             return
         name, fields = news
@@ -220,45 +220,45 @@ class Hub(Listener, Onlooker):
                 self._crons.add(cron)
                 name = "cron:created"
         self._spread(self._keep(name, fields, request.now_ms))
-        if name == "queue:obliterated" and self._lookout.was_known(str(fields["queue"])):
+        if name == "queue:obliterated" and self._watchdog.was_known(str(fields["queue"])):
             self._spread(self._keep("queue:removed", {"queue": fields["queue"]}, request.now_ms))
 
     def tell(self, name: str, fields: dict[str, object]) -> None:
-        """Tell of something that no command did."""
+        """Send an event that no command caused."""
         self._spread(self._keep(name, fields, self._yard.now_ms))
 
-    def _keep(self, name: str, fields: dict[str, object], at_ms: i64) -> Happening:
+    def _keep(self, name: str, fields: dict[str, object], at_ms: i64) -> HubEvent:
         self.number += 1
-        happening = self._make(self.number, name, fields, at_ms)
-        self._ring.append(happening)
+        hub_event = self._make(self.number, name, fields, at_ms)
+        self._ring.append(hub_event)
         if len(self._ring) >= 2 * RING_SIZE:
             # Half at a time: the list moves once in a thousand events.
             self._ring = self._ring[RING_SIZE:]
-        return happening
+        return hub_event
 
-    def _make(self, number: i64, name: str, fields: dict[str, object], at_ms: i64) -> Happening:
+    def _make(self, number: i64, name: str, fields: dict[str, object], at_ms: i64) -> HubEvent:
         queue = fields.get("queue")
         named = queue if isinstance(queue, str) else ""
-        return Happening(number, name, named, self.door.wall_ms(at_ms), json_of(fields))
+        return HubEvent(number, name, named, self.door.wall_ms(at_ms), json_of(fields))
 
-    def _spread(self, happening: Happening) -> None:
-        for one in list(self._audience):
-            one.hear(happening)
-        happening.heard()
+    def _spread(self, hub_event: HubEvent) -> None:
+        for one in list(self._subscriptions):
+            one.hear(hub_event)
+        hub_event.heard()
 
     def _tell_once(self, name: str, fields: dict[str, object], now_ms: i64) -> None:
         self._spread(self._make(0, name, fields, now_ms))
 
-    # -- what is told from time to time --------------------------------------------------------
+    # -- periodic events -----------------------------------------------------------------------
 
     def _tell_counts(self, now_ms: int) -> None:
         names = list(islice(self._uncounted, COUNTS_MAX))
         for name in names:
             del self._uncounted[name]
         for name in names:
-            answer, _batch = self._clerks.ask({"cmd": "GetJobCounts", "queue": name}, now_ms)
+            answer, _batch = self._runners.ask({"cmd": "GetJobCounts", "queue": name}, now_ms)
             if not answer.is_true(b"ok"):
-                # Other doors have names for queues that no command of this one can say.
+                # Other doors allow queue names that the commands of this door refuse.
                 continue
             counts = part(answer, b"counts")
             told: dict[str, object] = {"queue": name}
@@ -271,28 +271,32 @@ class Hub(Listener, Onlooker):
     def _beat(self, now_ms: int) -> None:
         self._yard.arm(self._beating, now_ms + BEAT_MS)
         if self._is_beating:
-            # With very many queues one takes longer than the time between two.
+            # With very many queues a beat may take longer than the interval.
             return
         self._beats += 1
         self._is_beating = True
-        glance = self._lookout.glance(now_ms) if self._beats % HEALTH_BEATS == 0 else None
-        beat = Beat(self, QueueRows(self._yard, 0, DASHBOARD_QUEUES, _shown_row), glance)
+        begin_check = (
+            self._watchdog.begin_check(now_ms) if self._beats % HEALTH_BEATS == 0 else None
+        )
+        beat = HubHeartbeat(
+            self, QueueRows(self._yard, 0, DASHBOARD_QUEUES, _shown_row), begin_check
+        )
         self._yard.tasks.begin(beat, None, now_ms)
 
     def end_beat(self) -> None:
-        """Let the next one come."""
+        """Allow the next beat."""
         self._is_beating = False
 
     def tell_beat(self, queues: list[bytes], now_ms: i64, *, is_health_told: bool) -> None:
-        """Tell how everything is: all queues were looked at."""
-        if not self._audience:
+        """Send the periodic events: the rows of all queues are ready."""
+        if not self._subscriptions:
             return
-        overview = data_of(self._clerks.ask({"cmd": "DashboardOverview"}, now_ms)[0])
+        overview = data_of(self._runners.ask({"cmd": "DashboardOverview"}, now_ms)[0])
         snapshot = b"".join(
             [json_of(_statistics(overview))[:-1], b',"queues":{', b",".join(queues), b"}}"]
         )
         wall_ms = self.door.wall_ms(now_ms)
-        self._spread(Happening(0, "stats:snapshot", "", wall_ms, snapshot))
+        self._spread(HubEvent(0, "stats:snapshot", "", wall_ms, snapshot))
         if is_health_told:
             self._tell_once("health:status", self._health(overview, now_ms), now_ms)
         if self._beats % STORAGE_BEATS == 0:
@@ -301,7 +305,7 @@ class Hub(Listener, Onlooker):
             told: dict[str, object] = {"collections": overview["collections"]}
             told["diskFull"] = storage["diskFull"]
             self._tell_once("storage:status", told, now_ms)
-            for one in list(self._audience):
+            for one in list(self._subscriptions):
                 one.beat(now_ms)
 
     def _health(self, overview: dict[str, object], now_ms: i64) -> dict[str, object]:
@@ -311,13 +315,13 @@ class Hub(Listener, Onlooker):
         return {
             "ok": not storage["diskFull"] and not storage["error"],
             "uptime": int((now_ms - door.started_ms) // 1000),
-            "memory": memory_of(self._clerks),
+            "memory": memory_of(self._runners),
             "connections": {"ws": int(door.sockets_count), "sse": int(door.streams_count)},
         }
 
 
 def _statistics(overview: dict[str, object]) -> dict[str, object]:
-    """Return what is told of the whole server."""
+    """Return the statistics of the whole server."""
     told: dict[str, object] = {}
     for key in ("stats", "throughput"):
         values = overview[key]
@@ -333,25 +337,25 @@ def _statistics(overview: dict[str, object]) -> dict[str, object]:
 
 
 def _shown_row(queue: Queue, now_ms: int) -> bytes:
-    """Return a queue as a member of a JSON object."""
+    """Return a queue as a member of a JSON object, keyed by its name."""
     row = queue_row(queue, now_ms)
     return quoted(queue.name) + b":" + json_of({word: row[word] for word in _SHOWN})
 
 
 @final
-class Beat(Task):
-    """What is told from time to time, of however many queues."""
+class HubHeartbeat(Task):
+    """One beat: collects the rows of all queues in slices, then sends the periodic events."""
 
-    def __init__(self, hub: Hub, queues: QueueRows, glance: Glance | None) -> None:
+    def __init__(self, hub: Hub, queues: QueueRows, begin_check: WatchdogCheck | None) -> None:
         super().__init__()
         self._hub = hub
         self._queues: QueueRows | None = queues
-        self._glance: Glance | None = glance
-        self._is_health_told: bool = glance is not None
-        self._told: list[Told] = []
+        self._glance: WatchdogCheck | None = begin_check
+        self._is_health_told: bool = begin_check is not None
+        self._told: list[DashboardEvent] = []
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Look at some queues, or tell of some."""
+        """Check some queues, or send some events."""
         done: i64 = 0
         queues = self._queues
         if queues is not None:
@@ -360,15 +364,15 @@ class Beat(Task):
                 return done
             self._queues = None
             self._hub.tell_beat(queues.rows, now_ms, is_health_told=self._is_health_told)
-        glance = self._glance
-        if glance is not None:
+        begin_check = self._glance
+        if begin_check is not None:
             left = most - done
-            looked = glance.step(left, now_ms)
+            looked = begin_check.step(left, now_ms)
             done += looked
             if looked >= left:
                 return done
             self._glance = None
-            self._told = glance.tell()
+            self._told = begin_check.tell()
             self._told.reverse()
         while self._told and done < most:
             name, fields = self._told.pop()
@@ -383,28 +387,28 @@ class Beat(Task):
 
 
 @final
-class EventStream(Pending, Audience):
-    """One caller of /events."""
+class EventStream(PendingCall, EventListeners):
+    """One client of /events."""
 
-    def __init__(self, hub: Hub, call: Call, queue: str) -> None:
+    def __init__(self, hub: Hub, call: HttpCall, queue: str) -> None:
         self._hub = hub
         self._call = call
-        # The queue of which alone is told; empty for all.
+        # Send only events of this queue; empty for all queues.
         self._queue = queue
         self._seen: i64 = hub.number
         self._is_behind: bool = False
 
     def begin(self) -> None:
-        """Greet, tell what was missed, and go on with what happens."""
+        """Send the greeting and the missed events, then join the hub."""
         call = self._call
         hub = self._hub
         call.begin_stream(self, EVENT_STREAM, _STREAM_HEADERS)
         if call.is_answered:
-            # Somebody asked for the head alone.
+            # A HEAD request.
             return
         hub.door.streams_count += 1
         client_id = new_uuid(hub.door, call.now_ms)
-        hello = f'retry: {RETRY_MS}\ndata: {{"connected":true,"clientId":"{client_id}"}}\n\n'
+        hello = f'retry: {RECONNECT_MS}\ndata: {{"connected":true,"clientId":"{client_id}"}}\n\n'
         call.send(hello.encode())
         last = call.header("last-event-id")
         if last.isascii() and last.isdigit() and len(last) < 19:
@@ -412,60 +416,60 @@ class EventStream(Pending, Audience):
         hub.join(self, call.now_ms)
         self._catch_up()
 
-    def hear(self, happening: Happening) -> None:
-        """Send it, or remember that there is more to send."""
+    def hear(self, hub_event: HubEvent) -> None:
+        """Send an event, or note that the client is behind."""
         if self._is_behind:
             return
         if not self._call.has_room():
-            # What is told once is told again soon enough; the rest waits in the ring.
-            self._is_behind = happening.number > 0
+            # A periodic event is sent again soon; all others wait in the ring.
+            self._is_behind = hub_event.number > 0
             return
-        if happening.number > 0:
-            self._seen = happening.number
-        self._send(happening)
+        if hub_event.number > 0:
+            self._seen = hub_event.number
+        self._send(hub_event)
 
-    def _send(self, happening: Happening) -> None:
-        if not self._queue or not happening.queue or happening.queue == self._queue:
+    def _send(self, hub_event: HubEvent) -> None:
+        if not self._queue or not hub_event.queue or hub_event.queue == self._queue:
             # Not narrowed: its record may not be appended yet.
-            self._call.send(happening.block())
+            self._call.send(hub_event.block())
 
     def _catch_up(self) -> None:
         self._is_behind = False
-        for happening in self._hub.after(self._seen):
-            self.hear(happening)
+        for hub_event in self._hub.after(self._seen):
+            self.hear(hub_event)
 
     def beat(self, now_ms: i64) -> None:
-        """Show that the stream lives."""
+        """Send a heartbeat comment."""
         del now_ms
         if self._call.has_room():
             self._call.await_batch(0)
             self._call.send(_HEARTBEAT)
 
     def drained(self, now_ms: i64) -> None:
-        """Go on with what waits in the ring."""
+        """Send the events that wait in the ring."""
         del now_ms
         self._catch_up()
 
-    def hurry(self, now_ms: i64) -> None:
-        """End in good order."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """End the stream cleanly."""
         self.gone(now_ms)
         self._call.end_stream()
 
     def gone(self, now_ms: i64) -> None:
-        """Tell nobody any more."""
+        """Leave the hub."""
         self._hub.leave(self, now_ms)
         self._hub.door.streams_count -= 1
 
 
 @final
-class EventCounter:
+class EventsEndpoint:
     """Serves /events."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def serve(self, call: Call) -> None:
-        """Begin a stream, of one queue if the path names it."""
-        if self._hub.door.streams_count >= STREAMS_MAX:
+    def serve(self, call: HttpCall) -> None:
+        """Start a stream, limited to one queue if the path names it."""
+        if self._hub.door.streams_count >= EVENT_STREAMS_MAX:
             raise HttpRefused(503, "too_many", "Too many SSE connections")
         EventStream(self._hub, call, call.params[0] if call.params else "").begin()

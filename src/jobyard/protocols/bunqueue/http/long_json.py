@@ -1,7 +1,7 @@
-"""Long answers as JSON, and long bodies out of it, some of their parts at a time.
+"""Tasks that convert long answers to JSON and long JSON bodies to MessagePack, in slices.
 
-The lists of an answer are gone through part by part, two levels deep; each part is shown whole.
-An answer comes in pieces, of which each ends where a part does, and leaves in pieces.
+Maps and lists of an answer are converted item by item, two levels deep; each item is converted
+whole. The answer comes in pieces, each of which ends where an item does, and leaves in pieces.
 """
 
 from typing import Final, final
@@ -18,22 +18,22 @@ from jobyard.wire.msgpack.forms import KIND_ARRAY, KIND_MAP, array_header, kind_
 from jobyard.wire.msgpack.read import KEYS_MAX
 from jobyard.wire.payload import to_json
 
-# Maps within a map, and lists within these, are taken apart; jobs are not.
+# Maps within a map, and lists within those, are converted item by item; jobs are not.
 _MAP_DEPTH: Final = 2
 _LIST_DEPTH: Final = 3
-# What it takes to show a part, in jobs looked at: for so many bytes one, and some for each.
+# The cost of converting one item: _PART_UNITS, and one unit per _BYTES_PER_UNIT bytes.
 _BYTES_PER_UNIT: Final = 64
 _PART_UNITS: Final = 2
 
 
 # A longer body is read in slices.
 BODY_AT_ONCE: Final = 64 << 10
-COPIED_AT_ONCE: Final = 1 << 20
+JSON_COPIED_AT_ONCE: Final = 1 << 20
 
 
 @final
 class PackTask(Task):
-    """One JSON text that becomes MessagePack."""
+    """Converts one JSON text to MessagePack."""
 
     def __init__(self, text: bytes) -> None:
         super().__init__()
@@ -41,22 +41,22 @@ class PackTask(Task):
         self._pack = JsonPack(text)
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
-        """Read some of it."""
+        """Convert some of the text."""
         if self._pack.is_done():
             return 0
-        done = self._pack.go_on(most)
+        done = self._pack.proceed(most)
         if not self._pack.is_done():
             return max(done, most)
-        # What is long was copied now, and is copied again by who runs the command: in another turn.
-        is_long = not self._pack.is_bad and len(self._pack.packed()) > COPIED_AT_ONCE
+        # A long text was copied now, and running its command copies it again: in another turn.
+        is_long = not self._pack.is_bad and len(self._pack.packed()) > JSON_COPIED_AT_ONCE
         return max(done, most) if is_long else min(done, most - 1)
 
     def packed(self) -> bytes | None:
-        """Return the value, or None if the text is no JSON; there is no more to do."""
+        """Return the value of the finished task, or None if the text is not valid JSON."""
         return None if self._pack.is_bad else self._pack.packed()
 
     def fields(self) -> dict[str, object]:
-        """Return the fields of an object, each as it is written; refuse any other text."""
+        """Return the encoded fields of a JSON object; refuse any other text."""
         if self._pack.is_bad or kind_of(self._pack.packed(), 0) != KIND_MAP:
             raise HttpRefused(400, "invalid_request", "Invalid JSON body")
         fields = self._pack.pairs(KEYS_MAX)
@@ -67,7 +67,7 @@ class PackTask(Task):
 
 @final
 class _Open:
-    """A map or list whose end has not come yet."""
+    """A map or list whose items are being converted."""
 
     def __init__(self, left: i64, *, is_map: bool) -> None:
         assert left >= 0
@@ -78,12 +78,12 @@ class _Open:
 
 @final
 class JsonTask(Task):
-    """One MessagePack value that becomes JSON."""
+    """Converts one MessagePack value to JSON."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         super().__init__()
         self.is_reading = True
-        # Those that are left, the next one last.
+        # The remaining pieces, the next one last.
         self._unread: list[bytes] = pieces[::-1]
         self.size: i64 = sum([len(piece) for piece in pieces])
         self._data: bytes = b""
@@ -94,7 +94,7 @@ class JsonTask(Task):
         self._is_begun: bool = False
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
-        """Show some parts."""
+        """Convert some items."""
         done: i64 = 0
         while done < most:
             if not self._open:
@@ -119,12 +119,12 @@ class JsonTask(Task):
         return done
 
     def _show_value(self) -> i64:
-        self._go_on()
+        self._proceed()
         data = self._data
         at = self._at
         depth: i64 = len(self._open)
         kind = kind_of(data, at)
-        # The items may stand in later pieces.
+        # The items may be in later pieces.
         end = at + self.size
         if kind == KIND_MAP and depth < _MAP_DEPTH:
             count, self._at = map_header(data, at, end)
@@ -138,14 +138,14 @@ class JsonTask(Task):
             return 1
         return self._show_whole()
 
-    def _go_on(self) -> None:
-        """Go on with the next piece where one is read to its end."""
+    def _proceed(self) -> None:
+        """Start the next piece when the current one has been read."""
         if self._at == len(self._data):
             self._data = self._unread.pop()
             self._at = 0
 
     def _show_whole(self) -> i64:
-        self._go_on()
+        self._proceed()
         end = skip(self._data, self._at, len(self._data))
         size = end - self._at
         self._out.write(to_json(MSGPACK, self._data[self._at : end]))
@@ -159,6 +159,6 @@ class JsonTask(Task):
         self._out = BytesWriter()
 
     def pieces(self) -> list[bytes]:
-        """Return all of it; there is no more to do."""
+        """Return the JSON of the finished task."""
         self._cut()
         return self._pieces

@@ -1,6 +1,6 @@
-"""Answers of bunqueue's HTTP API that no single command gives: health, sums, plain text.
+"""Pages of bunqueue's HTTP API that no single command provides: health, totals, plain text.
 
-They are put together from the answers of commands, so that nothing is counted here.
+Pages combine the answers of commands; nothing is counted here.
 """
 
 from collections.abc import Callable
@@ -8,26 +8,26 @@ from typing import Final, final
 
 from jobyard.engine.state.health import problems
 from jobyard.protocols.bunqueue.commands.monitor import storage_value
-from jobyard.protocols.bunqueue.commands.prometheus import VERSION
+from jobyard.protocols.bunqueue.commands.prometheus import BUNQUEUE_VERSION
 from jobyard.protocols.bunqueue.http.routes import data_of, whole
-from jobyard.protocols.bunqueue.http.runner import Clerks, json_of, refusal_status
-from jobyard.protocols.http.call import TEXT, Call, HttpRefused
+from jobyard.protocols.bunqueue.http.runner import CommandRunners, json_of, refusal_status
+from jobyard.protocols.http.call import TEXT, HttpCall, HttpRefused
 from jobyard.wire.http.request import parse_query
-from jobyard.wire.msgpack.read import Fields
+from jobyard.wire.msgpack.read import MapFields
 
-# Asks for no token and is not counted.
+# Needs no token and is not rate limited.
 OPEN: Final = "open"
-# Asks for no token.
+# Needs a token only if metrics are protected (`guards_metrics`).
 SCRAPE: Final = "scrape"
 ASK: Final = "ask"
 
 EXPOSITION: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-ServePage = Callable[[Clerks, Call], None]
+ServePage = Callable[[CommandRunners, HttpCall], None]
 
 
 @final
-class Page:
+class RoutedPage:
     """One route and the function that serves it."""
 
     def __init__(
@@ -47,13 +47,13 @@ class Page:
         self.summary = summary
         self.action = action
         self.query = query
-        # The types of an answer that is no JSON.
+        # The content types of an answer that is not JSON.
         self.texts = texts
 
 
-def ask(clerks: Clerks, call: Call, command: str, **fields: object) -> Fields:
-    """Return what a command answers; what it refuses is refused."""
-    answer, number = clerks.ask({"cmd": command, **fields}, call.now_ms)
+def ask(runners: CommandRunners, call: HttpCall, command: str, **fields: object) -> MapFields:
+    """Run a command and return its answer; its refusal becomes an HTTP refusal."""
+    answer, number = runners.ask({"cmd": command, **fields}, call.now_ms)
     call.await_batch(number)
     if not answer.is_true(b"ok"):
         error = answer.text(b"error") or ""
@@ -61,33 +61,33 @@ def ask(clerks: Clerks, call: Call, command: str, **fields: object) -> Fields:
     return answer
 
 
-def part(answer: Fields, key: bytes) -> dict[str, object]:
-    """Return one part of an answer that is a map."""
+def part(answer: MapFields, key: bytes) -> dict[str, object]:
+    """Return a part of an answer that must be a map."""
     value = answer.value(key)
     assert isinstance(value, dict)
     return value
 
 
-def memory_of(clerks: Clerks) -> dict[str, object]:
-    """Return the memory of the process in MB; all of it is in use, and none is set apart."""
-    used = round(clerks.door.surroundings.memory_mb())
+def memory_of(runners: CommandRunners) -> dict[str, object]:
+    """Return the process memory in MB: resident memory, there is no separate heap to report."""
+    used = round(runners.door.environment.memory_mb())
     return {"heapUsed": used, "heapTotal": used, "rss": used}
 
 
-def trouble_of(clerks: Clerks, call: Call) -> dict[str, object] | None:
-    """Return what is wrong with the disk, if anything is."""
-    storage = data_of(ask(clerks, call, "StorageStatus"))
+def trouble_of(runners: CommandRunners, call: HttpCall) -> dict[str, object] | None:
+    """Return the storage status if the disk is full or failing, else None."""
+    storage = data_of(ask(runners, call, "StorageStatus"))
     return storage if storage["diskFull"] or storage["error"] else None
 
 
-# -- for those who watch over the server -------------------------------------------------------
+# -- monitoring --------------------------------------------------------------------------------
 
 
-def health(clerks: Clerks, call: Call) -> None:
-    """Tell how the server is; 503 if the disk is not well. What is damaged on it stops nobody."""
-    door = clerks.door
-    stats = part(ask(clerks, call, "Stats"), b"stats")
-    trouble = trouble_of(clerks, call)
+def health(runners: CommandRunners, call: HttpCall) -> None:
+    """Report the server's health: 503 if the disk fails or is full, 200 if data is damaged."""
+    door = runners.door
+    stats = part(ask(runners, call, "Stats"), b"stats")
+    trouble = trouble_of(runners, call)
     storage = storage_value(door)
     found = problems(door.yard)
     is_well = trouble is None and not found
@@ -95,14 +95,14 @@ def health(clerks: Clerks, call: Call) -> None:
         "ok": trouble is None,
         "status": "healthy" if is_well else "degraded",
         "uptime": int((call.now_ms - door.started_ms) // 1000),
-        "version": VERSION,
+        "version": BUNQUEUE_VERSION,
         "queues": {key: stats[key] for key in ("waiting", "active", "delayed", "completed", "dlq")},
         "connections": {
             "tcp": int(door.sessions_count),
             "ws": int(door.sockets_count),
             "sse": int(door.streams_count),
         },
-        "memory": memory_of(clerks),
+        "memory": memory_of(runners),
     }
     if not is_well:
         told["problems"] = found
@@ -110,71 +110,71 @@ def health(clerks: Clerks, call: Call) -> None:
     call.answer(200 if trouble is None else 503, json_of(told))
 
 
-def live(_clerks: Clerks, call: Call) -> None:
-    """Tell that the process runs."""
-    # That is so whatever the disk does.
+def live(_runners: CommandRunners, call: HttpCall) -> None:
+    """Report that the process runs."""
+    # True whatever the state of the disk.
     call.await_batch(0)
     call.answer(200, b"OK", TEXT)
 
 
-def ready(clerks: Clerks, call: Call) -> None:
-    """Tell whether new work is welcome."""
-    trouble = trouble_of(clerks, call)
-    is_ready = trouble is None and not clerks.door.is_draining
+def ready(runners: CommandRunners, call: HttpCall) -> None:
+    """Report whether the server accepts new jobs."""
+    trouble = trouble_of(runners, call)
+    is_ready = trouble is None and not runners.door.is_draining
     told: dict[str, object] = {"ok": is_ready, "ready": is_ready}
     if trouble is not None:
         told["storage"] = trouble
     call.answer(200 if is_ready else 503, json_of(told))
 
 
-def prometheus(clerks: Clerks, call: Call) -> None:
-    """Tell a scraper everything that is counted."""
-    text = data_of(ask(clerks, call, "Prometheus"))["metrics"]
+def prometheus(runners: CommandRunners, call: HttpCall) -> None:
+    """Return all metrics in the Prometheus text format."""
+    text = data_of(ask(runners, call, "Prometheus"))["metrics"]
     assert isinstance(text, str)
     call.answer(200, text.encode(), EXPOSITION)
 
 
-def stats(clerks: Clerks, call: Call) -> None:
-    """Tell what there is, what there was, and how much memory it takes."""
-    now = part(ask(clerks, call, "Stats"), b"stats")
-    totals = part(ask(clerks, call, "Metrics"), b"metrics")
+def stats(runners: CommandRunners, call: HttpCall) -> None:
+    """Return current counts, totals, rates and memory use."""
+    now = part(ask(runners, call, "Stats"), b"stats")
+    totals = part(ask(runners, call, "Metrics"), b"metrics")
     for key in ("totalPushed", "totalPulled", "totalCompleted", "totalFailed"):
         now[key] = totals[key]
-    overview = data_of(ask(clerks, call, "DashboardOverview"))
+    overview = data_of(ask(runners, call, "DashboardOverview"))
     rates = overview["throughput"]
     crons = overview["crons"]
     assert isinstance(rates, dict)
     assert isinstance(crons, list)
     now.update(rates)
-    now["prioritized"] = int(clerks.door.yard.ahead_count)
+    now["prioritized"] = int(runners.door.yard.ahead_count)
     now["cronJobs"] = len(crons)
     now["cronPending"] = sum(1 for cron in crons if cron["nextRun"] is not None)
-    # Under the name of the original too.
+    # Also under the original's name.
     now["waiting-children"] = now["waitingChildren"]
     told = {
         "ok": True,
         "stats": now,
-        "memory": {**memory_of(clerks), "external": 0, "arrayBuffers": 0},
+        "memory": {**memory_of(runners), "external": 0, "arrayBuffers": 0},
         "collections": overview["collections"],
     }
     call.answer(200, json_of(told))
 
 
-def collect(clerks: Clerks, call: Call) -> None:
-    """Forget what is only kept to be quick."""
-    before = memory_of(clerks)
-    ask(clerks, call, "CompactMemory")
-    call.answer(200, json_of({"ok": True, "before": before, "after": memory_of(clerks)}))
+def collect(runners: CommandRunners, call: HttpCall) -> None:
+    """Drop caches and report the memory before and after."""
+    before = memory_of(runners)
+    ask(runners, call, "CompactMemory")
+    call.answer(200, json_of({"ok": True, "before": before, "after": memory_of(runners)}))
 
 
-def heap_stats(clerks: Clerks, call: Call) -> None:
-    """Tell what takes memory: jobs do, and there is no heap to be told of beside them."""
-    overview = ask(clerks, call, "DashboardOverview")
+def heap_stats(runners: CommandRunners, call: HttpCall) -> None:
+    """Report what uses memory: the jobs, as there is no JavaScript heap to describe."""
+    overview = ask(runners, call, "DashboardOverview")
     collections = data_of(overview)["collections"]
     assert isinstance(collections, dict)
     told = {
         "ok": True,
-        "memory": memory_of(clerks),
+        "memory": memory_of(runners),
         "heap": {"objectCount": collections["jobs"], "protectedCount": 0, "globalCount": 0},
         "collections": collections,
         "topObjectTypes": [{"type": key, "count": value} for key, value in collections.items()],
@@ -185,8 +185,8 @@ def heap_stats(clerks: Clerks, call: Call) -> None:
 # -- queues ------------------------------------------------------------------------------------
 
 
-def dead_letters(clerks: Clerks, call: Call) -> None:
-    """List dead jobs with all that is known of their end, page by page."""
+def dead_letters(runners: CommandRunners, call: HttpCall) -> None:
+    """List dead jobs and their failures, page by page."""
     queue = call.params[0]
     query = parse_query(call.request.query)
     offset = whole(query, "offset")
@@ -195,39 +195,39 @@ def dead_letters(clerks: Clerks, call: Call) -> None:
     if limit is not None:
         asked["limit"] = max(0, limit)
     # It may take longer than a turn.
-    clerks.serve(call, {"cmd": "Dlq", **asked}, 400, None)
+    runners.serve(call, {"cmd": "Dlq", **asked}, 400, None)
 
 
-def queue_workers(clerks: Clerks, call: Call) -> None:
-    """List the workers that are there for a queue."""
-    rows = data_of(ask(clerks, call, "ListWorkers"))["workers"]
+def queue_workers(runners: CommandRunners, call: HttpCall) -> None:
+    """List the active workers of a queue."""
+    rows = data_of(ask(runners, call, "ListWorkers"))["workers"]
     assert isinstance(rows, list)
     there = [row for row in rows if row["status"] == "active" and call.params[0] in row["queues"]]
     call.answer(200, json_of({"ok": True, "workers": there}))
 
 
-PAGES: Final[tuple[Page, ...]] = (
-    Page("GET", "/health", health, "Tell how the server is.", OPEN),
-    Page("GET", "/healthz", live, "Tell that the server runs.", OPEN, texts=("text/plain",)),
-    Page("GET", "/live", live, "Tell that the server runs.", OPEN, texts=("text/plain",)),
-    Page("GET", "/ready", ready, "Tell whether new work is welcome.", OPEN),
-    Page(
+PAGES: Final[tuple[RoutedPage, ...]] = (
+    RoutedPage("GET", "/health", health, "Report the health of the server.", OPEN),
+    RoutedPage("GET", "/healthz", live, "Liveness probe.", OPEN, texts=("text/plain",)),
+    RoutedPage("GET", "/live", live, "Liveness probe.", OPEN, texts=("text/plain",)),
+    RoutedPage("GET", "/ready", ready, "Readiness probe: new jobs are accepted.", OPEN),
+    RoutedPage(
         "GET",
         "/prometheus",
         prometheus,
-        "Tell a scraper what is counted.",
+        "Return metrics in the Prometheus text format.",
         SCRAPE,
         texts=("text/plain",),
     ),
-    Page("GET", "/stats", stats, "Tell what there is and was."),
-    Page("POST", "/gc", collect, "Forget what is only kept to be quick."),
-    Page("GET", "/heapstats", heap_stats, "Tell what takes memory."),
-    Page(
+    RoutedPage("GET", "/stats", stats, "Show current counts, totals and memory use."),
+    RoutedPage("POST", "/gc", collect, "Drop caches to free memory."),
+    RoutedPage("GET", "/heapstats", heap_stats, "Show memory use by kind of object."),
+    RoutedPage(
         "GET",
         "/queues/{queue}/dlq",
         dead_letters,
-        "List dead jobs and why they are.",
+        "List the jobs in the DLQ and why they failed.",
         query=("limit", "offset"),
     ),
-    Page("GET", "/queues/{queue}/workers", queue_workers, "List the workers of a queue."),
+    RoutedPage("GET", "/queues/{queue}/workers", queue_workers, "List the workers of a queue."),
 )

@@ -1,8 +1,8 @@
-"""Which command stands behind which path of bunqueue's HTTP API: one row each.
+"""The routes of bunqueue's HTTP API and the command each one runs: one row per route.
 
-What a path holds in braces, and the fields of a JSON body, become the fields of the command under
-their own names; the path goes first. Only where HTTP says something in other words than the command
-does a row name a function that puts it right. The statuses of refusals are those of the original.
+The parameters of a path and the fields of a JSON body become the fields of the command, under the
+same names; the path takes precedence. A row names a function only where HTTP and the command use
+different names or shapes. The statuses of refusals are those of the original.
 """
 
 import math
@@ -10,21 +10,21 @@ from collections.abc import Callable
 from typing import Final, final
 
 from jobyard.protocols.bunqueue.http.runner import Show
-from jobyard.wire.msgpack.read import Fields, read_fields
+from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import Raw
 
-# What a route does with a body.
+# How a route treats a request body.
 NO_BODY: Final = 0
-# None is as good as an empty one.
+# A missing body counts as an empty object.
 MAY_BODY: Final = 1
-BODY: Final = 2
-# As good as none if it cannot be read.
+NEEDS_BODY: Final = 2
+# A body that cannot be parsed is ignored.
 ANY_BODY: Final = 3
 
-# Puts right what HTTP says in other words: the fields of the command, and the query.
+# Adapts an HTTP request: takes the fields of the command, which it changes, and the query.
 Read = Callable[[dict[str, object], dict[str, str]], None]
 
-# Commands that change something and may be asked for by GET.
+# Commands that change something although their method is GET.
 TAKING: Final = ("PULL",)
 
 DASHBOARD_PAGE: Final = 100
@@ -62,7 +62,7 @@ class Row:
 
 
 def number_in(word: str) -> object:
-    """Return the number a word of a query is; what is none is left for the command to refuse."""
+    """Parse a number of a query; anything else becomes NaN, which the command refuses."""
     try:
         return int(word)
     except ValueError:
@@ -70,7 +70,7 @@ def number_in(word: str) -> object:
 
 
 def whole(query: dict[str, str], name: str) -> int | None:
-    """Return a number of a query; what is none counts as not said."""
+    """Return an integer parameter of a query; None if it is missing or invalid."""
     word = query.get(name, "")
     digits = word[1:] if word[:1] in ("-", "+") else word
     return int(word) if digits.isascii() and digits.isdigit() and len(digits) < 16 else None
@@ -91,7 +91,7 @@ def _pull(fields: dict[str, object], query: dict[str, str]) -> None:
             fields[name] = number_in(query[name])
     if "owner" in query:
         fields["owner"] = query["owner"]
-    # No connection stands for whoever pulls over HTTP.
+    # HTTP clients have no connection that could hold the lease.
     fields["detach"] = True
 
 
@@ -141,18 +141,18 @@ def _dashboard_queue(fields: dict[str, object], query: dict[str, str]) -> None:
 # -- answers -----------------------------------------------------------------------------------
 
 
-def data_of(answer: Fields) -> dict[str, object]:
-    """Return what stands under `data` in an answer, each part as it is."""
+def data_of(answer: MapFields) -> dict[str, object]:
+    """Return the `data` field of an answer, which must be a map."""
     data = answer.value(b"data")
     assert isinstance(data, dict)
     return data
 
 
-def _lifted(answer: Fields) -> object:
+def _lifted(answer: MapFields) -> object:
     return {"ok": True, **data_of(answer)}
 
 
-def _overview(answer: Fields) -> object:
+def _overview(answer: MapFields) -> object:
     data = data_of(answer)
     crons = data["crons"]
     assert isinstance(crons, list)
@@ -163,7 +163,7 @@ def _overview(answer: Fields) -> object:
     return {"ok": True, **data}
 
 
-def _summaries(answer: Fields) -> object:
+def _summaries(answer: MapFields) -> object:
     queues = data_of(answer)["queues"]
     assert isinstance(queues, list)
     return [_summary(row) for row in queues]
@@ -181,12 +181,12 @@ def _summary(row: dict[str, object]) -> dict[str, object]:
     return {"name": row["name"], "paused": row["paused"], "counts": counts}
 
 
-def _stats(answer: Fields) -> object:
+def _stats(answer: MapFields) -> object:
     return {"ok": True, "stats": Raw(raw_part(answer, b"data", b"stats"))}
 
 
-def raw_part(answer: Fields, *path: bytes) -> bytes:
-    """Return one part of an answer as it is, found by its keys."""
+def raw_part(answer: MapFields, *path: bytes) -> bytes:
+    """Return the encoded bytes of one part of an answer, found by its path of keys."""
     fields = answer
     for key in path[:-1]:
         start, end = fields.find(key)
@@ -205,12 +205,12 @@ _J: Final = "/jobs/{id}"
 
 QUEUE_ROWS: Final = (
     Row("GET", "/queues", "ListQueues", "List the queues.", refused=200),
-    Row("GET", "/queues/summary", "DashboardQueues", "Count the jobs of all queues.",
+    Row("GET", "/queues/summary", "DashboardQueues", "Count the jobs of each queue.",
         show=_summaries),
-    Row("POST", _Q + "/jobs", "PUSH", "Add a job.", BODY, read=_push),
+    Row("POST", _Q + "/jobs", "PUSH", "Add a job.", NEEDS_BODY, read=_push),
     Row("GET", _Q + "/jobs", "PULL", "Take a job.", refused=200,
         query=("timeout", "owner", "lockTtl"), read=_pull),
-    Row("POST", _Q + "/jobs/bulk", "PUSHB", "Add jobs.", BODY),
+    Row("POST", _Q + "/jobs/bulk", "PUSHB", "Add jobs.", NEEDS_BODY),
     Row("POST", _Q + "/jobs/pull-batch", "PULLB", "Take jobs.", MAY_BODY, refused=200,
         read=_pull),
     Row("GET", _Q + "/jobs/list", "GetJobs", "List jobs.", refused=200,
@@ -219,90 +219,92 @@ QUEUE_ROWS: Final = (
     Row("GET", _Q + "/count", "Count", "Count jobs.", refused=200),
     Row("GET", _Q + "/priority-counts", "GetCountsPerPriority", "Count jobs by priority.",
         refused=200),
-    Row("GET", _Q + "/paused", "IsPaused", "Tell whether a queue is paused.", refused=200),
-    Row("POST", _Q + "/pause", "Pause", "Give out no more jobs.", refused=200),
-    Row("POST", _Q + "/resume", "Resume", "Give out jobs again.", refused=200),
-    Row("POST", _Q + "/drain", "Drain", "Remove the jobs that wait.", refused=200),
-    Row("POST", _Q + "/obliterate", "Obliterate", "Remove a queue.", refused=200),
+    Row("GET", _Q + "/paused", "IsPaused", "Report whether a queue is paused.", refused=200),
+    Row("POST", _Q + "/pause", "Pause", "Pause a queue.", refused=200),
+    Row("POST", _Q + "/resume", "Resume", "Resume a queue.", refused=200),
+    Row("POST", _Q + "/drain", "Drain", "Remove all waiting jobs.", refused=200),
+    Row("POST", _Q + "/obliterate", "Obliterate", "Remove a queue and its jobs.", refused=200),
     Row("POST", _Q + "/clean", "Clean", "Remove old jobs.", MAY_BODY, refused=200),
-    Row("POST", _Q + "/promote-jobs", "PromoteJobs", "Let delayed jobs wait no longer.", MAY_BODY,
+    Row("POST", _Q + "/promote-jobs", "PromoteJobs", "Make delayed jobs ready now.", MAY_BODY,
         refused=200),
-    Row("POST", _Q + "/retry-completed", "RetryCompleted", "Run done jobs again.", MAY_BODY,
+    Row("POST", _Q + "/retry-completed", "RetryCompleted", "Run completed jobs again.", MAY_BODY,
         refused=200),
-    Row("GET", _Q + "/dlq/stats", "GetDlqStats", "Count dead jobs by reason.", refused=200,
+    Row("GET", _Q + "/dlq/stats", "GetDlqStats", "Count jobs in the DLQ by reason.", refused=200,
         show=_stats),
-    Row("POST", _Q + "/dlq/retry", "RetryDlq", "Bring dead jobs back.", MAY_BODY, refused=200),
-    Row("POST", _Q + "/dlq/purge", "PurgeDlq", "Remove all dead jobs.", refused=200),
-    Row("PUT", _Q + "/rate-limit", "RateLimit", "Limit how many jobs are taken in a time.",
+    Row("POST", _Q + "/dlq/retry", "RetryDlq", "Retry jobs in the DLQ.", MAY_BODY, refused=200),
+    Row("POST", _Q + "/dlq/purge", "PurgeDlq", "Remove all jobs in the DLQ.", refused=200),
+    Row("PUT", _Q + "/rate-limit", "RateLimit", "Limit how many jobs start per time window.",
         MAY_BODY, refused=200),
-    Row("DELETE", _Q + "/rate-limit", "RateLimitClear", "Limit it no longer.", refused=200),
+    Row("DELETE", _Q + "/rate-limit", "RateLimitClear", "Remove the rate limit.", refused=200),
     Row("PUT", _Q + "/concurrency", "SetConcurrency", "Limit how many jobs run at once.",
         MAY_BODY, refused=200, read=_concurrency),
-    Row("DELETE", _Q + "/concurrency", "ClearConcurrency", "Limit it no longer.", refused=200),
-    Row("GET", _Q + "/stall-config", "GetStallConfig", "Tell when a job counts as stalled.",
+    Row("DELETE", _Q + "/concurrency", "ClearConcurrency", "Remove the concurrency limit.",
         refused=200),
-    Row("PUT", _Q + "/stall-config", "SetStallConfig", "Say when a job counts as stalled.",
+    Row("GET", _Q + "/stall-config", "GetStallConfig", "Show the stall detection settings.",
+        refused=200),
+    Row("PUT", _Q + "/stall-config", "SetStallConfig", "Change the stall detection settings.",
         MAY_BODY, refused=200, read=_config),
-    Row("GET", _Q + "/dlq-config", "GetDlqConfig", "Tell what becomes of dead jobs.", refused=200),
-    Row("PUT", _Q + "/dlq-config", "SetDlqConfig", "Say what becomes of dead jobs.", MAY_BODY,
+    Row("GET", _Q + "/dlq-config", "GetDlqConfig", "Show the DLQ settings.", refused=200),
+    Row("PUT", _Q + "/dlq-config", "SetDlqConfig", "Change the DLQ settings.", MAY_BODY,
         refused=200, read=_config),
 )  # fmt: skip
 
 JOB_ROWS: Final = (
-    Row("POST", "/jobs/ack-batch", "ACKB", "Complete jobs.", MAY_BODY),
-    Row("POST", "/jobs/extend-locks", "ExtendLocks", "Let locks last longer.", MAY_BODY),
-    Row("POST", "/jobs/heartbeat-batch", "JobHeartbeatB", "Tell that jobs still run.", MAY_BODY),
-    Row("GET", "/jobs/custom/{customId}", "GetJobByCustomId", "Show a job by your own id.",
+    Row("POST", "/jobs/ack-batch", "ACKB", "Acknowledge several jobs.", MAY_BODY),
+    Row("POST", "/jobs/extend-locks", "ExtendLocks", "Extend the locks of several jobs.", MAY_BODY),
+    Row("POST", "/jobs/heartbeat-batch", "JobHeartbeatB", "Send heartbeats for several jobs.",
+        MAY_BODY),
+    Row("GET", "/jobs/custom/{customId}", "GetJobByCustomId", "Show a job by its custom id.",
         refused=404),
     Row("GET", _J, "GetJob", "Show a job.", refused=404),
-    Row("DELETE", _J, "Cancel", "Remove a job that does not run.", refused=200),
-    Row("POST", _J + "/ack", "ACK", "Complete a job.", MAY_BODY),
+    Row("DELETE", _J, "Cancel", "Cancel a job that is not running.", refused=200),
+    Row("POST", _J + "/ack", "ACK", "Acknowledge a job.", MAY_BODY),
     Row("POST", _J + "/fail", "FAIL", "Fail a job.", MAY_BODY),
-    Row("POST", _J + "/promote", "Promote", "Let a delayed job wait no longer."),
-    Row("PUT", _J + "/data", "Update", "Change what a job holds.", BODY),
-    Row("GET", _J + "/state", "GetState", "Tell the state of a job.", refused=404),
-    Row("GET", _J + "/result", "GetResult", "Show what a job came to.", refused=404),
-    Row("GET", _J + "/progress", "GetProgress", "Tell how far a job is.", refused=404),
-    Row("POST", _J + "/progress", "Progress", "Say how far a job is.", MAY_BODY),
+    Row("POST", _J + "/promote", "Promote", "Make a delayed job ready now."),
+    Row("PUT", _J + "/data", "Update", "Change the data of a job.", NEEDS_BODY),
+    Row("GET", _J + "/state", "GetState", "Show the state of a job.", refused=404),
+    Row("GET", _J + "/result", "GetResult", "Show the result of a job.", refused=404),
+    Row("GET", _J + "/progress", "GetProgress", "Show the progress of a job.", refused=404),
+    Row("POST", _J + "/progress", "Progress", "Set the progress of a job.", MAY_BODY),
     Row("PUT", _J + "/priority", "ChangePriority", "Change the priority of a job.", MAY_BODY),
-    Row("POST", _J + "/discard", "Discard", "Give a job up.", MAY_BODY),
-    Row("POST", _J + "/move-to-delayed", "MoveToDelayed", "Let a running job run later.",
+    Row("POST", _J + "/discard", "Discard", "Move a job to the DLQ.", MAY_BODY),
+    Row("POST", _J + "/move-to-delayed", "MoveToDelayed", "Delay a running job.",
         MAY_BODY),
     Row("PUT", _J + "/delay", "ChangeDelay", "Change the delay of a job.", MAY_BODY),
-    Row("GET", _J + "/children", "GetChildrenValues", "Show what the children came to.",
+    Row("GET", _J + "/children", "GetChildrenValues", "Show the results of a job's children.",
         refused=404),
     Row("GET", _J + "/logs", "GetLogs", "Show the log of a job.", refused=200,
         query=("start", "end"), read=_logs),
-    Row("POST", _J + "/logs", "AddLog", "Write to the log of a job.", MAY_BODY),
-    Row("DELETE", _J + "/logs", "ClearLogs", "Empty the log of a job.", refused=200),
-    Row("POST", _J + "/heartbeat", "JobHeartbeat", "Tell that a job still runs.", MAY_BODY),
-    Row("POST", _J + "/wait", "WaitJob", "Wait until a job is done.", MAY_BODY, refused=200),
-    Row("POST", _J + "/extend-lock", "ExtendLock", "Let a lock last longer.", MAY_BODY),
-    Row("POST", _J + "/move-to-wait", "MoveToWait", "Let a job be run at once.", MAY_BODY),
+    Row("POST", _J + "/logs", "AddLog", "Add a line to the log of a job.", MAY_BODY),
+    Row("DELETE", _J + "/logs", "ClearLogs", "Clear the log of a job.", refused=200),
+    Row("POST", _J + "/heartbeat", "JobHeartbeat", "Send a heartbeat for a job.", MAY_BODY),
+    Row("POST", _J + "/wait", "WaitJob", "Wait until a job has completed.", MAY_BODY, refused=200),
+    Row("POST", _J + "/extend-lock", "ExtendLock", "Extend the lock of a job.", MAY_BODY),
+    Row("POST", _J + "/move-to-wait", "MoveToWait", "Move a job to the waiting state.", MAY_BODY),
 )  # fmt: skip
 
 OTHER_ROWS: Final = (
     Row("GET", "/crons", "CronList", "List the schedules.", refused=200),
-    Row("POST", "/crons", "Cron", "Set a schedule.", BODY),
+    Row("POST", "/crons", "Cron", "Create or update a schedule.", NEEDS_BODY),
     Row("GET", "/crons/{name}", "CronGet", "Show a schedule.", refused=404),
-    Row("DELETE", "/crons/{name}", "CronDelete", "Drop a schedule.", refused=404),
+    Row("DELETE", "/crons/{name}", "CronDelete", "Delete a schedule.", refused=404),
     Row("GET", "/webhooks", "ListWebhooks", "List the webhooks.", refused=200),
-    Row("POST", "/webhooks", "AddWebhook", "Add a webhook.", BODY),
+    Row("POST", "/webhooks", "AddWebhook", "Add a webhook.", NEEDS_BODY),
     Row("DELETE", "/webhooks/{webhookId}", "RemoveWebhook", "Remove a webhook.", refused=404),
-    Row("PUT", "/webhooks/{id}/enabled", "SetWebhookEnabled", "Switch a webhook on or off.",
+    Row("PUT", "/webhooks/{id}/enabled", "SetWebhookEnabled", "Enable or disable a webhook.",
         MAY_BODY),
     Row("GET", "/workers", "ListWorkers", "List the workers.", refused=200),
-    Row("POST", "/workers", "RegisterWorker", "Register a worker.", BODY),
-    Row("DELETE", "/workers/{workerId}", "UnregisterWorker", "Let a worker go.", refused=404),
-    Row("POST", "/workers/{id}/heartbeat", "Heartbeat", "Tell that a worker lives.", ANY_BODY,
+    Row("POST", "/workers", "RegisterWorker", "Register a worker.", NEEDS_BODY),
+    Row("DELETE", "/workers/{workerId}", "UnregisterWorker", "Unregister a worker.", refused=404),
+    Row("POST", "/workers/{id}/heartbeat", "Heartbeat", "Send a heartbeat for a worker.", ANY_BODY,
         refused=200),
-    Row("GET", "/ping", "Ping", "Tell that the server is there.", refused=200),
-    Row("GET", "/storage", "StorageStatus", "Tell how the disk is.", refused=200),
-    Row("GET", "/metrics", "Metrics", "Tell the totals since the start."),
-    Row("GET", "/dashboard", "DashboardOverview", "Tell everything at a glance.", show=_overview),
-    Row("GET", "/dashboard/queues", "DashboardQueues", "Tell of all queues, page by page.",
+    Row("GET", "/ping", "Ping", "Check that the server responds.", refused=200),
+    Row("GET", "/storage", "StorageStatus", "Show the status of the storage.", refused=200),
+    Row("GET", "/metrics", "Metrics", "Show the totals since the server started."),
+    Row("GET", "/dashboard", "DashboardOverview", "Show a server overview.", show=_overview),
+    Row("GET", "/dashboard/queues", "DashboardQueues", "List the queues with their counts.",
         query=("limit", "offset"), read=_dashboard_page, show=_lifted),
-    Row("GET", "/dashboard/queues/{queue}", "DashboardQueue", "Tell of one queue.",
+    Row("GET", "/dashboard/queues/{queue}", "DashboardQueue", "Show one queue.",
         query=("includeJobs",), read=_dashboard_queue, show=_lifted),
 )  # fmt: skip
 

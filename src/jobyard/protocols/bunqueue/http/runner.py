@@ -1,8 +1,8 @@
-"""Clerks: bunqueue sessions without a connection, that run commands for whoever asks over HTTP.
+"""Command runners: bunqueue sessions without a connection that run commands for HTTP requests.
 
-A clerk does one command at a time, as the frame a client would send, so that a command exists once
-whichever way it came. One whose command waits stays with its call; all others go back to the pool.
-Jobs that are pulled here belong to no connection.
+A runner executes one command at a time, as the frame a TCP client would send, so that each command
+is implemented once for both transports. A runner whose command waits stays with its call; all
+others return to the pool. Jobs pulled here belong to no connection.
 """
 
 from collections.abc import Callable
@@ -10,28 +10,28 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.state.tasks import Starter, Task
+from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.model.job import MSGPACK
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.http.long_json import JsonTask
 from jobyard.protocols.bunqueue.session import FRAME_SIZE_MAX, STORAGE_FULL, BunqueueSession
-from jobyard.protocols.http.call import Call, HttpRefused, Pending
+from jobyard.protocols.http.call import HttpCall, HttpRefused, PendingCall
 from jobyard.protocols.session import Peer
 from jobyard.wire.msgpack.forms import Malformed
-from jobyard.wire.msgpack.read import Fields, read_fields
+from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import encode, framed
 from jobyard.wire.payload import NO_JSON, parse_request, to_json
 
-# More than are ever busy at once without waiting.
+# More than are ever busy at once, apart from those whose command waits.
 POOL_MAX: Final = 16
-# A longer answer is shown in slices.
+# A longer answer is converted to JSON in slices.
 JSON_AT_ONCE: Final = 64 << 10
-# How an answer begins that is no refusal.
+# The first field of every answer that is not a refusal.
 _OK: Final = b"\xa2ok\xc3"
 SHUTTING_DOWN: Final = "Server is shutting down"
 
-# Makes an answer that HTTP gives in another shape.
-Show = Callable[[Fields], object]
+# Converts an answer to the shape that HTTP clients expect.
+Show = Callable[[MapFields], object]
 
 
 def read_object(body: bytes) -> dict[str, object]:
@@ -43,43 +43,48 @@ def read_object(body: bytes) -> dict[str, object]:
 
 
 def json_of(value: object) -> bytes:
-    """Return a value as JSON; parts of it may be MessagePack already."""
+    """Return a value as JSON; parts of it may already be encoded as MessagePack."""
     return to_json(MSGPACK, encode(value))
 
 
 def refusal_status(error: str, otherwise: i64) -> i64:
-    """Return the status of a refusal: what the server lacks is no fault of the client's."""
+    """Return the status of a refusal: 5xx if the server lacks something, else `otherwise`."""
     if error.startswith(STORAGE_FULL):
         return 507
     return 503 if error == SHUTTING_DOWN else otherwise
 
 
 @final
-class Errand(Pending, Starter):
-    """A call whose command may wait."""
+class PendingCommand(PendingCall, TaskOwner):
+    """An HTTP call and its command, which may have to wait."""
 
     def __init__(
-        self, clerks: "Clerks", clerk: "Clerk", call: Call, refused: i64, show: Show | None
+        self,
+        runners: "CommandRunners",
+        runner: "CommandRunner",
+        call: HttpCall,
+        refused: i64,
+        show: Show | None,
     ) -> None:
-        self._clerks = clerks
-        self._clerk = clerk
+        self._runners = runners
+        self._runner = runner
         self._call = call
         self._refused = refused
         self._show = show
-        # The answer on its way to JSON, if it is long.
+        # Converts a long answer to JSON.
         self._making: JsonTask | None = None
 
     def settle(self) -> bool:
-        """Answer the call if the command is answered; False if it waits."""
-        clerk = self._clerk
-        pieces = clerk.take_long() if self._show is None else None
-        answer = clerk.take_answer() if pieces is None else b""
+        """Answer the call if the command has an answer; False if it still waits."""
+        runner = self._runner
+        pieces = runner.take_long() if self._show is None else None
+        answer = runner.take_answer() if pieces is None else b""
         if answer is None:
             return False
-        self._call.await_batch(clerk.session.awaits)
-        self._call.session.await_synced(clerk.session.take_synced())
-        clerk.errand = None
-        self._clerks.give_back(clerk)
+        self._call.await_batch(runner.session.awaits)
+        self._call.session.await_synced(runner.session.take_synced())
+        runner.pending_command = None
+        self._runners.give_back(runner)
         if pieces is not None:
             self._make(pieces)
         else:
@@ -89,7 +94,7 @@ class Errand(Pending, Starter):
     def _reply(self, answer: bytes) -> None:
         call = self._call
         if len(answer) > JSON_AT_ONCE and self._show is None and answer[1:5] == _OK:
-            # Nobody reads through a long answer at once.
+            # Parsing a long answer at once would block the turn.
             self._make([answer])
             return
         fields = read_fields(answer, 0, len(answer))
@@ -107,17 +112,17 @@ class Errand(Pending, Starter):
                 call.answer(200, to_json(MSGPACK, shown))
 
     def _make(self, pieces: list[bytes]) -> None:
-        """Answer once a long answer is JSON."""
+        """Convert a long answer to JSON, over turns if necessary, and send it."""
         task = JsonTask(pieces)
         call = self._call
-        if self._clerks.door.yard.tasks.begin(task, self, call.now_ms):
+        if self._runners.door.yard.tasks.begin(task, self, call.now_ms):
             call.answer_long(task.pieces())
         else:
             self._making = task
             call.wait(self)
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
-        """Answer: it is JSON now, or cannot be."""
+        """Send the converted answer, or the error of the conversion."""
         assert isinstance(task, JsonTask)
         self._making = None
         if refusal is None:
@@ -125,43 +130,43 @@ class Errand(Pending, Starter):
         else:
             self._call.answer_refusal(HttpRefused(500, "internal_error", str(refusal)))
 
-    def hurry(self, now_ms: i64) -> None:
-        """Let the command answer with what there is."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Make the command answer now with what it has."""
         if self._making is None:
-            self._clerk.session.half_close(now_ms)
+            self._runner.session.half_close(now_ms)
 
     def gone(self, now_ms: i64) -> None:
-        """Let nothing wait for somebody who left."""
+        """Cancel the command: the client has left."""
         if self._making is not None:
-            self._clerks.door.yard.tasks.leave(self._making)
+            self._runners.door.yard.tasks.leave(self._making)
             return
-        self._clerk.errand = None
-        self._clerk.leave(now_ms)
+        self._runner.pending_command = None
+        self._runner.leave(now_ms)
 
     def drained(self, now_ms: i64) -> None:
-        """There is nothing to go on with."""
+        """Do nothing: an answer is sent whole."""
 
 
 @final
-class Clerk(Peer):
-    """A session and the errand it is on."""
+class CommandRunner(Peer):
+    """A session and its pending command."""
 
     def __init__(self, door: BunqueueDoor, worker_ids: list[str]) -> None:
         self.session = BunqueueSession(door, self)
-        # Whoever asks was let in already, and is counted where they were.
+        # The HTTP area has authenticated and rate limited the client already.
         self.session.is_known = True
         self.session.is_limited = False
         self.session.worker_ids = worker_ids
-        self.errand: Errand | None = None
+        self.pending_command: PendingCommand | None = None
 
-    def stirred(self) -> None:
-        """Bring the answer of a command that waited."""
-        errand = self.errand
-        if errand is not None:
-            errand.settle()
+    def wake(self) -> None:
+        """Deliver the answer of a command that waited."""
+        pending_command = self.pending_command
+        if pending_command is not None:
+            pending_command.settle()
 
     def send(self, command: dict[str, object], now_ms: i64) -> None:
-        """Begin a command."""
+        """Start a command."""
         try:
             frame = framed(command)
         except Malformed:
@@ -172,13 +177,13 @@ class Clerk(Peer):
         self.session.receive(frame, now_ms)
 
     def take_answer(self) -> bytes | None:
-        """Return the answer of the command, if it is there."""
+        """Return the answer of the command, or None if it still waits."""
         if len(self.session.out) == 0:
             return None
         return self.session.take_output()[4:]
 
     def take_long(self) -> list[bytes] | None:
-        """Return the answer in pieces, if it is there and long; such an answer is no refusal."""
+        """Return a long answer in pieces, or None; a long answer is never a refusal."""
         if not self.session.has_long():
             return None
         pieces = self.session.take_pieces()
@@ -186,47 +191,47 @@ class Clerk(Peer):
         return pieces
 
     def leave(self, now_ms: i64) -> None:
-        """Stop waiting, for good. Workers that registered over HTTP stay."""
+        """Close the session. Workers that registered over HTTP stay registered."""
         self.session.worker_ids = []
         self.session.closed(now_ms)
 
 
 @final
-class Clerks:
-    """All clerks of a door."""
+class CommandRunners:
+    """The pool of command runners of a door."""
 
     def __init__(self, door: BunqueueDoor) -> None:
         self.door = door
-        self._free: list[Clerk] = []
-        # Workers that no connection stands for: they leave when they are not heard of.
+        self._free: list[CommandRunner] = []
+        # Workers without a connection: they are dropped when their heartbeats stop.
         self._worker_ids: list[str] = []
 
-    def _take(self) -> Clerk:
-        return self._free.pop() if self._free else Clerk(self.door, self._worker_ids)
+    def _take(self) -> CommandRunner:
+        return self._free.pop() if self._free else CommandRunner(self.door, self._worker_ids)
 
-    def give_back(self, clerk: Clerk) -> None:
-        """Let a clerk rest who has nothing to wait for."""
+    def give_back(self, runner: CommandRunner) -> None:
+        """Return an idle runner to the pool."""
         if len(self._free) < POOL_MAX:
-            self._free.append(clerk)
+            self._free.append(runner)
 
     def serve(
-        self, call: Call, command: dict[str, object], refused: i64, show: Show | None
+        self, call: HttpCall, command: dict[str, object], refused: i64, show: Show | None
     ) -> None:
-        """Answer a call with what a command answers, now or later."""
-        clerk = self._take()
-        clerk.send(command, call.now_ms)
-        errand = Errand(self, clerk, call, refused, show)
-        if not errand.settle():
-            clerk.errand = errand
-            call.wait(errand)
+        """Run a command and answer the call with its answer, now or later."""
+        runner = self._take()
+        runner.send(command, call.now_ms)
+        pending_command = PendingCommand(self, runner, call, refused, show)
+        if not pending_command.settle():
+            runner.pending_command = pending_command
+            call.wait(pending_command)
 
-    def ask(self, command: dict[str, object], now_ms: i64) -> tuple[Fields, i64]:
-        """Return the answer to a command that never waits, and the batch it discloses."""
-        clerk = self._take()
-        clerk.send(command, now_ms)
-        answer = clerk.take_answer()
+    def ask(self, command: dict[str, object], now_ms: i64) -> tuple[MapFields, i64]:
+        """Return the answer of a command that never waits, and the batch it must wait for."""
+        runner = self._take()
+        runner.send(command, now_ms)
+        answer = runner.take_answer()
         assert answer is not None
         fields = read_fields(answer, 0, len(answer))
         assert fields is not None
-        self.give_back(clerk)
-        return fields, clerk.session.awaits
+        self.give_back(runner)
+        return fields, runner.session.awaits

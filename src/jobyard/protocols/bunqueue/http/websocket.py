@@ -1,26 +1,26 @@
-"""A WebSocket of bunqueue: commands as JSON, and what happens as it happens.
+"""bunqueue's WebSocket: commands as JSON messages, and events as they happen.
 
-Every message is a command of the bunqueue door, run by a session of this connection, which gives
-back what it holds when the socket closes. A long answer becomes JSON in slices; what the session
-says meanwhile waits behind it, and so do further commands. Who never subscribed hears the events of
-the engine as they are; who did, what they asked for. What finds no room in a socket that is not
-read is not sent.
+Every message is a command of the bunqueue door. The socket has its own session, which releases its
+leases when the socket closes. A long answer becomes JSON in slices; later output of the session
+waits behind it, and so do further commands. A client that never subscribed receives all engine
+events in the engine's form; one that did receives the events it subscribed to. Events are dropped
+while the output of a slow socket is full.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.state.tasks import Starter, Task
+from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.model.job import MSGPACK
 from jobyard.protocols.bunqueue.http.command_events import PATTERNS
-from jobyard.protocols.bunqueue.http.hub import Audience, Happening, Hub
+from jobyard.protocols.bunqueue.http.hub import EventListeners, Hub, HubEvent
 from jobyard.protocols.bunqueue.http.long_json import BODY_AT_ONCE, JsonTask, PackTask
 from jobyard.protocols.bunqueue.http.runner import JSON_AT_ONCE, json_of
 from jobyard.protocols.bunqueue.session import BunqueueSession
-from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.session import HttpSession
-from jobyard.protocols.http.websocket import Talk, WebSocket, handshake
+from jobyard.protocols.http.websocket import MessageReceiver, WebSocket, handshake
 from jobyard.protocols.session import Peer
 from jobyard.wire.http.websocket import CLOSE_INTERNAL_ERROR, MESSAGE_SIZE_MAX
 from jobyard.wire.msgpack.forms import KIND_MAP, Malformed, kind_of
@@ -31,46 +31,46 @@ SOCKETS_MAX: Final = 1000
 
 
 @final
-class Socket(Peer, Talk, Audience, Starter):
-    """What is said over one WebSocket, and the peer of the session behind it."""
+class CommandSocket(Peer, MessageReceiver, EventListeners, TaskOwner):
+    """One WebSocket, and the peer of its session."""
 
     def __init__(self, hub: Hub, http: HttpSession, queue: str, now_ms: i64) -> None:
         self._hub = hub
         self._http = http
-        # The queue of which alone is told; empty for all.
+        # Send only events of this queue; empty for all queues.
         self._queue = queue
         self.line = WebSocket(http, self, MESSAGE_SIZE_MAX, now_ms)
         self._session = BunqueueSession(hub.door, self)
-        # Whoever opened the socket was let in already.
+        # The upgrade request was authenticated already.
         self._session.is_known = True
         # A long message that is being read, and how long it is.
         self._reading: PackTask | None = None
         self._reading_size: i64 = 0
-        # What the session said and was not sent yet: frames in pieces, how much of the first piece
-        # is cut off, and how long all of it is.
+        # Output of the session that was not sent yet: frames in pieces, the offset in the first
+        # piece, and the total size.
         self._unsaid: list[bytes] = []
         self._cut: i64 = 0
         self._unsaid_size: i64 = 0
-        # A long answer on its way to JSON.
+        # Converts a long answer to JSON.
         self._making: JsonTask | None = None
-        # What is wanted; None before anything was said of that.
+        # The subscribed patterns; None before the first Subscribe.
         self._wanted: dict[str, None] | None = None
         hub.door.sockets_count += 1
         hub.join(self, now_ms)
 
-    # -- what comes ----------------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------
 
     def resume(self, now_ms: i64) -> None:
-        """Go on with commands that were held back."""
+        """Run commands that were held back."""
         self._session.resume(now_ms)
         self._flush()
 
     def unread_size(self) -> i64:
-        """Return the size of commands that wait for others, and of answers that do."""
+        """Return the size of commands and answers that wait for others."""
         return self._reading_size + self._session.unread_size() + self._unsaid_size
 
     def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
-        """Run a command; it need not have come as a text."""
+        """Run a command; text and binary messages are treated alike."""
         del is_text
         if len(content) > BODY_AT_ONCE:
             self._read_long(content, now_ms)
@@ -94,7 +94,7 @@ class Socket(Peer, Talk, Audience, Starter):
             self._flush()
 
     def _read_long(self, content: bytes, now_ms: i64) -> None:
-        """Read a long message over several turns; those behind it wait."""
+        """Parse a long message over several turns; later messages wait."""
         task = PackTask(content)
         if self._hub.door.yard.tasks.begin(task, self, now_ms):
             self._run_long(task, now_ms)
@@ -103,21 +103,21 @@ class Socket(Peer, Talk, Audience, Starter):
             self._reading_size = len(content)
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:
-        """Go on: a long message was read, or a long answer is JSON."""
+        """Continue after a long message was parsed or a long answer was converted."""
         if isinstance(task, PackTask):
             self._message_read(task, now_ms)
         else:
             self._answer_made(refusal)
 
     def _message_read(self, task: PackTask, now_ms: i64) -> None:
-        """Run the command of a long message, and go on with what came behind it."""
+        """Run the command of a long message, then read the messages behind it."""
         self._reading = None
         self._reading_size = 0
         self.line.is_running = True
         self._run_long(task, now_ms)
         self.line.is_running = False
         self._http.is_stalled = True
-        self._http.peer.stirred()
+        self._http.peer.wake()
 
     def _run_long(self, task: PackTask, now_ms: i64) -> None:
         packed = task.packed()
@@ -172,13 +172,13 @@ class Socket(Peer, Talk, Audience, Starter):
         self._answer(answer)
 
     def host(self) -> str:
-        """Return who the client is to limits by address."""
+        """Return the client's address, to which limits apply."""
         return self._http.peer.host()
 
-    # -- what goes -----------------------------------------------------------------------------
+    # -- output --------------------------------------------------------------------------------
 
-    def stirred(self) -> None:
-        """Send what the session has to say outside its own commands, and let it read on."""
+    def wake(self) -> None:
+        """Send output that the session wrote outside its commands, and continue reading."""
         if self.line.is_running:
             return
         self._flush()
@@ -186,9 +186,9 @@ class Socket(Peer, Talk, Audience, Starter):
 
     def _read_on(self) -> None:
         if self._making is None and self._reading is None and self.line.has_unread():
-            # Not now: whoever stirs may be in the middle of something.
+            # In a later turn: the code that woke this session may be in the middle of a change.
             self._http.is_stalled = True
-            self._http.peer.stirred()
+            self._http.peer.wake()
 
     def _flush(self) -> None:
         session = self._session
@@ -201,7 +201,7 @@ class Socket(Peer, Talk, Audience, Starter):
         self._say_frames()
 
     def _say_frames(self) -> None:
-        """Send what the session said, up to an answer that takes longer."""
+        """Send the frames of the session, up to a long one whose conversion takes more turns."""
         session = self._session
         while self._unsaid and self._making is None:
             frame = self._next_frame()
@@ -212,7 +212,7 @@ class Socket(Peer, Talk, Audience, Starter):
                     self.line.say_long(task.pieces())
                 else:
                     self._making = task
-                    # Commands wait while it does.
+                    # Counted as unsent, so that commands wait for it.
                     self._unsaid_size += size
                 continue
             if session.events_of is None:
@@ -221,7 +221,7 @@ class Socket(Peer, Talk, Audience, Starter):
             self.line.say(to_json(MSGPACK, b"".join(frame)))
 
     def _next_frame(self) -> list[bytes]:
-        """Return the pieces of the first frame, without its length, and cut them off."""
+        """Remove the first frame and return its pieces, without the length prefix."""
         unsaid = self._unsaid
         at = self._cut + 4
         left: i64 = int.from_bytes(unsaid[0][self._cut : at], "big")
@@ -230,7 +230,7 @@ class Socket(Peer, Talk, Audience, Starter):
         while True:
             data = unsaid[0]
             end = min(at + left, len(data))
-            # A slice is a copy, also where it is all.
+            # Slicing copies, even if the slice is everything.
             frame.append(data[at:end] if at > 0 or end < len(data) else data)
             left -= end - at
             at = end
@@ -243,7 +243,7 @@ class Socket(Peer, Talk, Audience, Starter):
         return frame
 
     def _answer_made(self, refusal: Exception | None) -> None:
-        """Send a long answer, and what waits behind it."""
+        """Send a long answer and the frames behind it."""
         making = self._making
         assert making is not None
         self._making = None
@@ -258,34 +258,34 @@ class Socket(Peer, Talk, Audience, Starter):
     def _answer(self, answer: dict[str, object]) -> None:
         self.line.say(json_of(answer))
 
-    def hear(self, happening: Happening) -> None:
-        """Send an event that is wanted, if there is room."""
+    def hear(self, hub_event: HubEvent) -> None:
+        """Send an event if the client subscribed to it and there is room."""
         queue = self._queue
-        if queue and happening.queue and happening.queue != queue:
+        if queue and hub_event.queue and hub_event.queue != queue:
             return
         wanted = self._wanted
         if wanted is None:
-            message = happening.raw()
-        elif "*" in wanted or happening.name in wanted or happening.group() in wanted:
-            message = happening.message()
+            message = hub_event.raw()
+        elif "*" in wanted or hub_event.name in wanted or hub_event.group() in wanted:
+            message = hub_event.message()
         else:
             return
         if message and self.line.has_room():
             self.line.say(message)
 
     def beat(self, now_ms: i64) -> None:
-        """Ask whether the other side is still there, or give it up."""
+        """Send a ping, or close a connection that has been silent for too long."""
         self.line.look(now_ms)
 
-    # -- the end -------------------------------------------------------------------------------
+    # -- closing -------------------------------------------------------------------------------
 
-    def hurry(self, now_ms: i64) -> None:
-        """Answer who waits."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Answer all waiting commands."""
         self._session.half_close(now_ms)
         self._flush()
 
     def gone(self, now_ms: i64) -> None:
-        """Give back what the session holds."""
+        """Close the session, which releases its leases."""
         if self._reading is not None:
             self._hub.door.yard.tasks.leave(self._reading)
             self._reading = None
@@ -299,13 +299,13 @@ class Socket(Peer, Talk, Audience, Starter):
 
 
 @final
-class SocketCounter:
+class SocketEndpoint:
     """Serves /ws."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    def serve(self, call: Call) -> None:
+    def serve(self, call: HttpCall) -> None:
         """Turn the connection into a WebSocket, for one queue if the path names it."""
         hub = self._hub
         if hub.door.sockets_count >= SOCKETS_MAX:
@@ -315,4 +315,4 @@ class SocketCounter:
             raise HttpRefused(400, "invalid_request", "WebSocket upgrade failed")
         lines = handshake(call)
         queue = call.params[0] if call.params else ""
-        call.take_over(101, lines, Socket(hub, call.session, queue, call.now_ms).line)
+        call.take_over(101, lines, CommandSocket(hub, call.session, queue, call.now_ms).line)

@@ -1,1 +1,1 @@
-"""What bunqueue counts and how it shows it."""
+"""Metrics of the bunqueue door: latency histograms and rates."""

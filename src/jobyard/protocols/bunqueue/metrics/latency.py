@@ -1,8 +1,8 @@
-"""How long pushes, pulls and acks waited for the disk, in the buckets of the original.
+"""Latency of pushes, pulls and acks while they wait for the disk, in the original's buckets.
 
-Counted once for every commit, from the counters the door keeps anyway: a job costs nothing here.
-What a commit makes durable took as long as its sync. Where no answer waits for a sync, all took no
-time; the work of the command itself is a few microseconds, and is measured nowhere.
+Counted once per commit, from counters that exist anyway: a job costs nothing here. Everything that
+a commit makes durable is counted with the duration of its sync, or with 0 if no answer waits for a
+sync. The work of the command itself takes a few microseconds and is not measured.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from jobyard.engine.state.counters import Counters
 
-# The ends of the buckets; what took longer stands in one more.
+# Upper bounds of the buckets; one more bucket counts everything longer.
 BUCKETS_US: Final = (
     *(100, 500, 1000, 2500, 5000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000),
     *(1_000_000, 2_500_000, 5_000_000, 10_000_000),
@@ -21,7 +21,7 @@ BUCKETS_US: Final = (
 
 @final
 class Histogram:
-    """How often what took how long."""
+    """Counts of durations by bucket."""
 
     def __init__(self) -> None:
         self.counts: list[int] = [0] * (len(BUCKETS_US) + 1)
@@ -29,7 +29,7 @@ class Histogram:
         self.sum_us: int = 0
 
     def note(self, count: int, took_us: int) -> None:
-        """Count so many that took so long each."""
+        """Count `count` operations that took `took_us` each."""
         if count <= 0:
             return
         self.count += count
@@ -40,11 +40,11 @@ class Histogram:
         self.counts[place] += count
 
     def mean_ms(self) -> float:
-        """Return how long one took in the mean."""
+        """Return the mean duration."""
         return round(self.sum_us / self.count / 1000.0, 3) if self.count else 0.0
 
     def percentile_ms(self, percent: int) -> float:
-        """Return the end of the bucket in which so many percent are reached."""
+        """Return the upper bound of the bucket that holds the percentile."""
         reached = 0
         for place in range(len(BUCKETS_US)):
             reached += self.counts[place]
@@ -55,27 +55,27 @@ class Histogram:
 
 @final
 class Durations:
-    """The durations of one door."""
+    """The latency histograms of one door."""
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        # Whether answers wait for a sync, and commits are told here.
+        # Whether answers wait for a sync and the committer calls `begin` and `end`.
         self.are_timed: bool = False
         self.push = Histogram()
         self.pull = Histogram()
         self.ack = Histogram()
-        # Counted so far, and with the commit that is on its way.
+        # Counter values after the last commit, and with the commit in progress.
         self._seen: tuple[int, int, int] = (0, 0, 0)
         self._begun: tuple[int, int, int] = (0, 0, 0)
 
     def begin(self) -> None:
-        """Note what the commit that begins will make durable."""
+        """Record the counters as the commit that starts will make them durable."""
         counters = self._counters
         ended = int(counters.finished_total() + counters.dead_total())
         self._begun = (int(counters.put_total()), int(counters.taken_total()), ended)
 
     def end(self, took_us: int) -> None:
-        """Count what the commit that has ended made durable."""
+        """Count what the finished commit made durable."""
         pushed, pulled, ended = self._begun
         if self._begun != self._seen:
             self.push.note(pushed - self._seen[0], took_us)
@@ -84,7 +84,7 @@ class Durations:
             self._seen = self._begun
 
     def look(self) -> None:
-        """Count what nobody had to wait for; called before anything is told."""
+        """Count operations that waited for no sync; called before the histograms are read."""
         if not self.are_timed:
             self.begin()
             self.end(0)
@@ -98,7 +98,7 @@ class Durations:
         }
 
     def percentiles(self) -> dict[str, object]:
-        """Return what most took less than, in ms."""
+        """Return the 50th, 95th and 99th percentiles, in ms."""
         return {
             name: {f"p{percent}": one.percentile_ms(percent) for percent in (50, 95, 99)}
             for name, one in (("push", self.push), ("pull", self.pull), ("ack", self.ack))

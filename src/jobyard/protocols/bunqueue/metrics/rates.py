@@ -1,6 +1,6 @@
-"""Pushes, pulls and ends a second, as moving averages that need no clock of their own.
+"""Pushes, pulls and finished jobs per second, as moving averages without a timer.
 
-They are brought up to date when somebody asks; who asks more than once a second is told the same.
+The averages are updated when they are read, at most once a second.
 """
 
 from typing import Final, final
@@ -8,13 +8,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 LEAST_MS: Final = 1000
-# What lies further back than this counts no more.
+# The last update replaces the averages if it covers at least this time.
 SPAN_MS: Final = 10_000
 
 
 @final
 class Rates:
-    """The averages since the last time they were asked for."""
+    """The averages, and the totals at their last update."""
 
     def __init__(self, now_ms: i64) -> None:
         self._since_ms: i64 = now_ms
@@ -30,7 +30,7 @@ class Rates:
     def look(
         self, pushed: i64, pulled: i64, now_ms: i64, completed: i64 = 0, failed: i64 = 0
     ) -> None:
-        """Bring the averages up to date from what has been counted so far."""
+        """Update the averages from the totals so far."""
         passed_ms = now_ms - self._since_ms
         if passed_ms < LEAST_MS:
             return

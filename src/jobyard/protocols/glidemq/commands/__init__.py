@@ -1,1 +1,1 @@
-"""The commands of Redis that glide-mq uses, by type of value; `table` lists them all."""
+"""The Redis commands that glide-mq uses, by type of value; `command_table` lists them all."""

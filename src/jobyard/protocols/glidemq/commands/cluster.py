@@ -1,7 +1,7 @@
-"""Commands of clients that are set up for a cluster: they find one of a single node.
+"""Commands of clients that are configured for a cluster: they see a cluster of one node.
 
-That node has all slots, so nobody is ever sent elsewhere, and keys of different queues may stand in
-one command. INFO says that there is no cluster, for there is nothing to look after.
+That node has all slots, so clients are never redirected, and one command may name keys of different
+queues. INFO reports that there is no cluster, because there is nothing to manage.
 """
 
 from typing import Final
@@ -24,7 +24,7 @@ _POLYNOMIAL: Final = 0x1021
 
 
 def cluster(call: Call) -> None:
-    """Tell of the one node there is; refuse to change what there is not."""
+    """Describe the one node; refuse to change a cluster that does not exist."""
     sub = call.command.word(1)
     if sub == b"KEYSLOT":
         if call.count() != 3:
@@ -50,20 +50,20 @@ def cluster(call: Call) -> None:
 
 
 def stay(call: Call) -> None:
-    """Do what is asked of the nodes of a cluster: it is so already."""
+    """Accept a command for cluster nodes that has nothing to do here."""
     write_ok(call.out)
 
 
 def _here(call: Call) -> tuple[str, int]:
-    """Return the address the client has reached the node at.
+    """Return the address at which the client reached the node.
 
-    Some clients take an empty host for the one they asked, and others wait for ever.
+    Some clients take an empty host for the one they asked; others wait forever.
     """
     host, _, port = call.session.peer.addresses()[1].rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not port.isdigit() or int(port) == 0:
-        # It came in by a file, or has just gone.
+        # It came in by a Unix socket, or has just disconnected.
         return "", call.door.facts.port()
     return host, int(port)
 
@@ -122,7 +122,7 @@ def _info() -> list[str]:
 
 
 def slot_of(key: bytes) -> i64:
-    """Return the slot of a key: that of what stands between its first braces, if anything does."""
+    """Return the slot of a key: the hash of its first non-empty {tag}, else of the whole key."""
     _, opened, tail = key.partition(b"{")
     tag, closed, _ = tail.partition(b"}")
     hashed = tag if opened and closed and tag else key

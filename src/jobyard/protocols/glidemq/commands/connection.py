@@ -1,4 +1,4 @@
-"""Commands about the connection itself: HELLO, AUTH, CLIENT, PING, MULTI and their kin."""
+"""Commands about the connection itself: HELLO, AUTH, CLIENT, PING, MULTI and the like."""
 
 from collections.abc import Callable
 from typing import Final
@@ -31,7 +31,7 @@ from jobyard.wire.resp.write import (
 )
 
 DEFAULT_USER: Final = b"default"
-# What it takes to tell of a connection, which the kernel is asked for.
+# Cost of describing a connection, whose addresses come from the kernel.
 _LINE_UNITS: Final = 8
 
 _NOTHING_TO_SAY: Final = (
@@ -46,7 +46,7 @@ _HELLO_FIRST: Final = (
 
 
 def ping(call: Call) -> None:
-    """Answer, so that the other side knows."""
+    """Answer PONG, or echo the argument."""
     if call.count() > 2:
         raise wrong_count("ping")
     if call.count() == 2:
@@ -56,7 +56,7 @@ def ping(call: Call) -> None:
 
 
 def echo(call: Call) -> None:
-    """Say it back."""
+    """Echo the argument."""
     write_bulk(call.out, call.arg(1))
 
 
@@ -67,14 +67,14 @@ def leave(call: Call) -> None:
 
 
 def select(call: Call) -> None:
-    """Choose the one database there is."""
+    """Select the only database."""
     if call.integer(1) != 0:
         raise Wrong("ERR DB index is out of range")
     write_ok(call.out)
 
 
 def auth(call: Call) -> None:
-    """Say the password."""
+    """Check the password."""
     if call.count() > 3:
         raise Wrong(SYNTAX)
     is_named = call.count() == 3
@@ -85,20 +85,20 @@ def auth(call: Call) -> None:
 
 def _authenticate(call: Call, user: bytes, password: bytes, *, is_named: bool) -> None:
     if not call.door.password:
-        # Who names the default user is let in with anything, as where it has no password.
+        # A default user without a password accepts any password, if the user is named.
         if not is_named:
             raise Wrong(_NOTHING_TO_SAY)
         if user != DEFAULT_USER:
             raise Wrong(WRONG_PAIR)
-    elif not call.door.guard.attempts.may_try(call.session.peer.host(), call.now_ms):
+    elif not call.door.shared_limits.attempts.may_try(call.session.peer.host(), call.now_ms):
         raise Wrong("ERR too many failed attempts, try again later")
     elif not call.door.is_right(password) or user != DEFAULT_USER:
         raise Denied(WRONG_PAIR)
-    call.session.believe()
+    call.session.authenticate()
 
 
 def hello(call: Call) -> None:
-    """Agree on a version of the protocol; tell what this is."""
+    """Agree on a protocol version; describe the server."""
     proto: i64 = call.session.proto
     if call.count() > 1:
         wanted = call.command.integer(1)
@@ -147,13 +147,13 @@ def _greet(call: Call, proto: i64) -> None:
 
 
 def reset(call: Call) -> None:
-    """Be as a new connection."""
+    """Reset the connection to its initial state."""
     session = call.session
     session.end_transaction()
     session.name = b""
     session.proto = 2
     session.replies = REPLIES_ON
-    session.doubt()
+    session.deauthenticate()
     write_simple(call.out, b"RESET")
 
 
@@ -169,14 +169,14 @@ def multi(call: Call) -> None:
 
 
 def execute(call: Call) -> None:
-    """Run what was kept for the transaction."""
+    """Run the queued commands of the transaction."""
     if call.session.queued is None:
         raise Wrong("ERR EXEC without MULTI")
     call.session.execute(call.now_ms)
 
 
 def discard(call: Call) -> None:
-    """Forget what was kept for the transaction."""
+    """Discard the queued commands of the transaction."""
     if call.session.queued is None:
         raise Wrong("ERR DISCARD without MULTI")
     call.session.end_transaction()
@@ -186,15 +186,15 @@ def discard(call: Call) -> None:
 def watch(call: Call) -> None:
     """Refuse: most keys show queues, which change with every job at every door.
 
-    An EXEC that ran in spite of a change would be a lie, and one that never ran of no use.
+    An EXEC that ran in spite of a change would be wrong, and one that never ran would be useless.
     """
     if call.session.queued is not None:
         raise Wrong("ERR WATCH inside MULTI is not allowed")
-    raise Wrong("ERR WATCH is not supported: keys show queues, which change at other doors too")
+    raise Wrong("ERR WATCH is not supported: keys show queues, which change with every job")
 
 
 def unwatch(call: Call) -> None:
-    """Nothing is watched."""
+    """Do nothing: no key is ever watched."""
     write_ok(call.out)
 
 
@@ -202,7 +202,7 @@ def unwatch(call: Call) -> None:
 
 
 def client(call: Call) -> None:
-    """Ask or tell about connections."""
+    """Run a CLIENT subcommand."""
     run = _SUBCOMMANDS.get(call.command.word(1))
     if run is None:
         raise unknown_subcommand("CLIENT", call.command.text(1))
@@ -305,7 +305,7 @@ def _reply(call: Call) -> None:
 
 
 def _switch(call: Call) -> None:
-    """Accept what has no meaning here: nothing is evicted."""
+    """Accept an option that has no meaning here: nothing is evicted."""
     _need(call, 3)
     if not call.is_word(2, b"ON") and not call.is_word(2, b"OFF"):
         raise Wrong(SYNTAX)
@@ -318,9 +318,9 @@ def _redirect(call: Call) -> None:
 
 
 def _kill(call: Call) -> None:
-    """End connections by their number."""
+    """Close a connection by its id."""
     if call.count() != 4 or not call.is_word(2, b"ID"):
-        raise Wrong("ERR connections are ended by CLIENT KILL ID <number> here")
+        raise Wrong("ERR only CLIENT KILL ID <client-id> is supported")
     number = call.command.integer(3)
     if number is None:
         raise Wrong(NOT_INTEGER)
@@ -328,7 +328,7 @@ def _kill(call: Call) -> None:
     if session is not None:
         session.is_finished = True
         if session is not call.session:
-            session.peer.stirred()
+            session.peer.wake()
     write_integer(call.out, 0 if session is None else 1)
 
 

@@ -1,15 +1,15 @@
-"""Commands for hashes: HSET, HGETALL, HINCRBY and their kin."""
+"""Commands for hashes: HSET, HGETALL, HINCRBY and the like."""
 
 from decimal import Context, Decimal
 from math import isfinite
 from typing import Final
 
-from jobyard.model.glidemq.stored_values import HASH
-from jobyard.protocols.glidemq.answers import ARRAY, MAP, Texts
+from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.protocols.glidemq.answers import ARRAY, MAP, TextArray
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import NOT_FLOAT, OVERFLOW, Wrong, wrong_count
 from jobyard.protocols.glidemq.long_commands import pour
-from jobyard.protocols.glidemq.many_arguments import Values, check_whole, for_each, tell_count
+from jobyard.protocols.glidemq.many_arguments import ValueArray, check_whole, for_each, tell_count
 from jobyard.wire.resp.read import INTEGER_MAX, INTEGER_MIN, parse_integer
 from jobyard.wire.resp.write import (
     write_bulk,
@@ -19,7 +19,7 @@ from jobyard.wire.resp.write import (
 )
 
 FLOAT_SIZE_MAX: Final = 64
-# Enough for the greatest double and 17 places.
+# Enough for the greatest double and 17 decimal places.
 _EXACT: Final = Context(prec=330)
 
 
@@ -32,20 +32,20 @@ def _pairs(call: Call) -> dict[bytes, bytes]:
 
 
 def hset(call: Call) -> None:
-    """Set fields; count the new ones."""
-    write_integer(call.out, call.key(1, HASH).set_fields(_pairs(call)))
+    """Set fields; answer how many are new."""
+    write_integer(call.out, call.key(1, ValueKind.HASH).set_fields(_pairs(call)))
 
 
 def hmset(call: Call) -> None:
     """Set fields."""
-    call.key(1, HASH).set_fields(_pairs(call))
+    call.key(1, ValueKind.HASH).set_fields(_pairs(call))
     write_ok(call.out)
 
 
 def hsetnx(call: Call) -> None:
-    """Set a field if there is none."""
-    key = call.key(1, HASH)
-    found = call.found(1, HASH)
+    """Set a field if it does not exist."""
+    key = call.key(1, ValueKind.HASH)
+    found = call.found(1, ValueKind.HASH)
     is_free = found is None or found.field(call.arg(2)) is None
     if is_free:
         key.set_fields({call.arg(2): call.arg(3)})
@@ -53,8 +53,8 @@ def hsetnx(call: Call) -> None:
 
 
 def hget(call: Call) -> None:
-    """Tell a field."""
-    key = call.found(1, HASH)
+    """Answer with a field."""
+    key = call.found(1, ValueKind.HASH)
     _say(call, None if key is None else key.field(call.arg(2)))
 
 
@@ -66,77 +66,79 @@ def _say(call: Call, value: bytes | None) -> None:
 
 
 def hmget(call: Call) -> None:
-    """Tell fields."""
+    """Answer with several fields."""
     values: list[bytes | None] = []
 
     def look(start: int, end: int) -> int:
-        key = call.found(1, HASH)
+        key = call.found(1, ValueKind.HASH)
         names = call.args_between(2 + start, 2 + end)
         values.extend(None if key is None else key.field(name) for name in names)
         return 0
 
-    for_each(call, call.count() - 2, look, lambda _: Values(values, call.proto), is_reading=True)
+    for_each(
+        call, call.count() - 2, look, lambda _: ValueArray(values, call.proto), is_reading=True
+    )
 
 
 def _fields(call: Call) -> dict[bytes, bytes]:
-    key = call.found(1, HASH)
+    key = call.found(1, ValueKind.HASH)
     return {} if key is None else key.fields()
 
 
 def hgetall(call: Call) -> None:
-    """Tell all fields with their values."""
+    """Answer with all fields and their values."""
     flat: list[bytes] = []
     for name, value in _fields(call).items():
         flat.append(name)
         flat.append(value)
-    pour(call, Texts(flat, MAP, call.proto))
+    pour(call, TextArray(flat, MAP, call.proto))
 
 
 def hkeys(call: Call) -> None:
-    """Tell all fields."""
-    pour(call, Texts(list(_fields(call)), ARRAY, call.proto))
+    """Answer with the names of all fields."""
+    pour(call, TextArray(list(_fields(call)), ARRAY, call.proto))
 
 
 def hvals(call: Call) -> None:
-    """Tell all values."""
-    pour(call, Texts(list(_fields(call).values()), ARRAY, call.proto))
+    """Answer with the values of all fields."""
+    pour(call, TextArray(list(_fields(call).values()), ARRAY, call.proto))
 
 
 def hlen(call: Call) -> None:
-    """Count the fields."""
-    key = call.found(1, HASH)
+    """Answer with the number of fields."""
+    key = call.found(1, ValueKind.HASH)
     write_integer(call.out, 0 if key is None else key.fields_count())
 
 
 def hexists(call: Call) -> None:
-    """Tell whether there is a field."""
-    key = call.found(1, HASH)
+    """Answer whether a field exists."""
+    key = call.found(1, ValueKind.HASH)
     is_there = key is not None and key.field(call.arg(2)) is not None
     write_integer(call.out, 1 if is_there else 0)
 
 
 def hstrlen(call: Call) -> None:
-    """Tell how long a value is."""
-    key = call.found(1, HASH)
+    """Answer with the length of a value."""
+    key = call.found(1, ValueKind.HASH)
     value = None if key is None else key.field(call.arg(2))
     write_integer(call.out, 0 if value is None else len(value))
 
 
 def hdel(call: Call) -> None:
-    """Let fields go; count those that were there."""
+    """Remove fields; answer how many existed."""
 
     def drop(start: int, end: int) -> int:
-        key = call.found(1, HASH)
+        key = call.found(1, ValueKind.HASH)
         return 0 if key is None else key.drop_fields(call.args_between(2 + start, 2 + end))
 
     for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count))
 
 
 def hincrby(call: Call) -> None:
-    """Add to a field that is a number."""
+    """Add to an integer field."""
     more = int(call.integer(3))
-    key = call.key(1, HASH)
-    found = call.found(1, HASH)
+    key = call.key(1, ValueKind.HASH)
+    found = call.found(1, ValueKind.HASH)
     text = None if found is None else found.field(call.arg(2))
     value = 0 if text is None else parse_integer(text)
     if value is None:
@@ -149,31 +151,31 @@ def hincrby(call: Call) -> None:
 
 
 def parse_float(text: bytes) -> float:
-    """Read a number with a fraction; refuse what is none."""
+    """Parse a float; refuse anything else."""
     try:
-        # Python takes underscores and spaces, which RESP servers refuse.
+        # Python accepts underscores and spaces, which RESP servers refuse.
         if len(text) > FLOAT_SIZE_MAX or b"_" in text or text.strip() != text:
             raise Wrong(NOT_FLOAT)
         number = float(text)
     except ValueError:
         raise Wrong(NOT_FLOAT) from None
-    if number != number:  # noqa: PLR0124 - what is no number is unequal to itself
+    if number != number:  # noqa: PLR0124 - NaN is unequal to itself
         raise Wrong(NOT_FLOAT)
     return number
 
 
 def _add(one: bytes, other: bytes) -> bytes:
-    """Add as people do, to 17 places: sums of costs are shown to them."""
+    """Add in decimal, to 17 places: people read these sums of costs."""
     total = _EXACT.add(Decimal(one.decode()), Decimal(other.decode()))
     text = f"{total:.17f}".rstrip("0").rstrip(".")
     return (text if text != "-0" else "0").encode()
 
 
 def hincrbyfloat(call: Call) -> None:
-    """Add to a field that is a number with a fraction."""
+    """Add to a float field."""
     more = parse_float(call.arg(3))
-    key = call.key(1, HASH)
-    found = call.found(1, HASH)
+    key = call.key(1, ValueKind.HASH)
+    found = call.found(1, ValueKind.HASH)
     text = None if found is None else found.field(call.arg(2))
     try:
         value = 0.0 if text is None else parse_float(text)

@@ -1,13 +1,13 @@
-"""Commands for lists and for sets: RPUSH, LRANGE, SADD and their kin."""
+"""Commands for lists and for sets: RPUSH, LRANGE, SADD and the like."""
 
 from mypy_extensions import i64
 
-from jobyard.model.glidemq.stored_values import LIST, SET
-from jobyard.protocols.glidemq.answers import ARRAY, MEMBERS, Texts
+from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.protocols.glidemq.answers import ARRAY, MEMBERS, TextArray
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import Wrong, wrong_count
 from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS
-from jobyard.protocols.glidemq.keyspace.stored import SideKeyed
+from jobyard.protocols.glidemq.keyspace.stored import StoredKey
 from jobyard.protocols.glidemq.long_commands import begin, pour
 from jobyard.protocols.glidemq.many_arguments import (
     FEW_ARGUMENTS,
@@ -32,29 +32,29 @@ def _write_all(call: Call, values: list[bytes]) -> None:
 
 
 def rpush(call: Call) -> None:
-    """Put items at the right end."""
+    """Append items at the right end."""
     check_whole(call)
-    write_integer(call.out, call.key(1, LIST).push(call.args(2), is_left=False))
+    write_integer(call.out, call.key(1, ValueKind.LIST).push(call.args(2), is_left=False))
 
 
 def lpush(call: Call) -> None:
-    """Put items at the left end."""
+    """Insert items at the left end."""
     check_whole(call)
-    write_integer(call.out, call.key(1, LIST).push(call.args(2), is_left=True))
+    write_integer(call.out, call.key(1, ValueKind.LIST).push(call.args(2), is_left=True))
 
 
 def rpop(call: Call) -> None:
-    """Take items off the right end."""
+    """Remove items from the right end."""
     _pop(call, is_left=False)
 
 
 def lpop(call: Call) -> None:
-    """Take items off the left end."""
+    """Remove items from the left end."""
     _pop(call, is_left=True)
 
 
 def read_count(call: Call) -> i64:
-    """Return the second argument of a pop, how many to take; 1 without one."""
+    """Return the count argument of a pop; 1 without one."""
     count = call.command.integer(2) if call.count() == 3 else 1
     if count is None or count < 0:
         raise Wrong("ERR value is out of range, must be positive")
@@ -66,7 +66,7 @@ def _pop(call: Call, *, is_left: bool) -> None:
         raise wrong_count(call.command.text(0))
     has_count = call.count() == 3
     count = read_count(call)
-    key = call.found(1, LIST)
+    key = call.found(1, ValueKind.LIST)
     if key is None:
         if has_count:
             write_nil_array(call.out, call.proto)
@@ -90,44 +90,44 @@ def _pop_many(call: Call, count: i64, *, is_left: bool) -> None:
     values: list[bytes] = []
 
     def take(start: int, end: int) -> int:
-        key = call.found(1, LIST)
+        key = call.found(1, ValueKind.LIST)
         if key is not None:
             values.extend(key.pop(end - start, is_left=is_left))
         return 0
 
-    for_each(call, count, take, lambda _: Texts(values, ARRAY, call.proto))
+    for_each(call, count, take, lambda _: TextArray(values, ARRAY, call.proto))
 
 
 def span(start: i64, stop: i64, count: i64) -> tuple[i64, i64]:
-    """Return where places `start` to `stop` begin and end; negative ones count from the end."""
+    """Return begin and end of the range `start` to `stop`; negative indexes count from the end."""
     if start < 0:
         start = max(start + count, 0)
     if stop < 0:
         stop += count
-    # Compared first: one more than the greatest number is the least.
+    # Compare before adding: one more than the greatest i64 overflows to the least.
     end = count if stop >= count else stop + 1
     return (start, end) if start < end else (0, 0)
 
 
 def lrange(call: Call) -> None:
-    """Tell items by their places."""
+    """Answer with the items of a range."""
     start, stop = call.integer(2), call.integer(3)
-    key = call.found(1, LIST)
+    key = call.found(1, ValueKind.LIST)
     if key is None:
         write_array(call.out, 0)
         return
     start, end = span(start, stop, key.items_count())
     work = key.find_items()
     if work is None or start == end:
-        pour(call, Texts(key.items(start, end) if start < end else [], ARRAY, call.proto))
+        pour(call, TextArray(key.items(start, end) if start < end else [], ARRAY, call.proto))
     else:
-        begin(call, work, lambda: Texts(work.ids[start:end], ARRAY, call.proto))
+        begin(call, work, lambda: TextArray(work.ids[start:end], ARRAY, call.proto))
 
 
 def lindex(call: Call) -> None:
-    """Tell one item by its place."""
+    """Answer with one item by its index."""
     place = call.integer(2)
-    key = call.found(1, LIST)
+    key = call.found(1, ValueKind.LIST)
     start, end = (0, 0) if key is None else span(place, place, key.items_count())
     if key is None or end - start != 1:
         write_nil(call.out, call.proto)
@@ -140,7 +140,7 @@ def lindex(call: Call) -> None:
 
 
 def _write_one(call: Call, found: list[bytes]) -> None:
-    """Write an item, unless it has gone."""
+    """Write an item, or nil if it is gone."""
     if found:
         write_bulk(call.out, found[0])
     else:
@@ -148,19 +148,19 @@ def _write_one(call: Call, found: list[bytes]) -> None:
 
 
 def llen(call: Call) -> None:
-    """Count the items."""
-    key = call.found(1, LIST)
+    """Answer with the number of items."""
+    key = call.found(1, ValueKind.LIST)
     write_integer(call.out, 0 if key is None else key.items_count())
 
 
 def ltrim(call: Call) -> None:
-    """Keep some items alone."""
+    """Keep only a range of items."""
     start, stop = call.integer(2), call.integer(3)
-    key = call.found(1, LIST)
+    key = call.found(1, ValueKind.LIST)
     if key is not None:
         count = key.items_count()
         start, end = span(start, stop, count)
-        if isinstance(key, SideKeyed):
+        if isinstance(key, StoredKey):
             _trim_sides(call, start, count - end)
             return
         key.trim(start, end)
@@ -168,14 +168,14 @@ def ltrim(call: Call) -> None:
 
 
 def _trim_sides(call: Call, left: i64, right: i64) -> None:
-    """Let so many items go at either end; on the right first."""
+    """Remove `left` and `right` items at the two ends; on the right first."""
 
     def drop(start: int, end: int) -> int:
-        key = call.found(1, LIST)
+        key = call.found(1, ValueKind.LIST)
         on_right = max(min(end, int(right)) - start, 0)
         if key is not None and on_right > 0:
             key.pop(on_right, is_left=False)
-            key = call.found(1, LIST)
+            key = call.found(1, ValueKind.LIST)
         if key is not None:
             key.pop(end - start - on_right, is_left=True)
         return 0
@@ -187,34 +187,34 @@ def _trim_sides(call: Call, left: i64, right: i64) -> None:
 
 
 def sadd(call: Call) -> None:
-    """Add members; count the new ones."""
+    """Add members; answer how many are new."""
     check_whole(call)
-    write_integer(call.out, call.key(1, SET).add_members(call.args(2)))
+    write_integer(call.out, call.key(1, ValueKind.SET).add_members(call.args(2)))
 
 
 def srem(call: Call) -> None:
-    """Let members go; count those that were there."""
+    """Remove members; answer how many existed."""
 
     def drop(start: int, end: int) -> int:
-        key = call.found(1, SET)
+        key = call.found(1, ValueKind.SET)
         return 0 if key is None else key.drop_members(call.args_between(2 + start, 2 + end))
 
     for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count), CHANGE_UNITS)
 
 
 def smembers(call: Call) -> None:
-    """Tell all members."""
-    key = call.found(1, SET)
-    pour(call, Texts([] if key is None else key.members(), MEMBERS, call.proto))
+    """Answer with all members."""
+    key = call.found(1, ValueKind.SET)
+    pour(call, TextArray([] if key is None else key.members(), MEMBERS, call.proto))
 
 
 def scard(call: Call) -> None:
-    """Count the members."""
-    key = call.found(1, SET)
+    """Answer with the number of members."""
+    key = call.found(1, ValueKind.SET)
     write_integer(call.out, 0 if key is None else key.members_count())
 
 
 def sismember(call: Call) -> None:
-    """Tell whether this is a member."""
-    key = call.found(1, SET)
+    """Answer whether this is a member."""
+    key = call.found(1, ValueKind.SET)
     write_integer(call.out, 1 if key is not None and key.has_member(call.arg(2)) else 0)

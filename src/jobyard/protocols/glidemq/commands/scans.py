@@ -1,14 +1,14 @@
-"""HSCAN, SSCAN and ZSCAN: what a key holds, all of it with the first call.
+"""HSCAN, SSCAN and ZSCAN: the first call returns everything that a key holds.
 
-A key holds little, or is paged by other commands; so the cursor is always 0 in the answer.
+A key holds little, or is paged by other commands; so the cursor in the reply is always 0.
 """
 
 from typing import final
 
 from mypy_extensions import i64
 
-from jobyard.model.glidemq.stored_values import HASH, SET, ZSET
-from jobyard.protocols.glidemq.answers import SCAN, Members, Texts
+from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.protocols.glidemq.answers import SCAN, MemberArray, TextArray
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import SYNTAX, Wrong
 from jobyard.protocols.glidemq.keyspace.gather import Gather
@@ -18,8 +18,8 @@ from jobyard.wire.glob import is_match
 
 
 @final
-class Wanted:
-    """What a scan asks for."""
+class ScanArgs:
+    """Arguments of a scan."""
 
     def __init__(self, call: Call) -> None:
         cursor = call.command.integer(2)
@@ -42,14 +42,14 @@ class Wanted:
             at += 2
 
     def holds(self, name: bytes) -> bool:
-        """Tell whether a name is asked for."""
+        """Return whether a name matches the pattern."""
         return self.pattern == b"*" or is_match(self.pattern, name)
 
 
 def hscan(call: Call) -> None:
-    """Tell fields with their values."""
-    wanted = Wanted(call)
-    key = call.found(1, HASH)
+    """Answer with fields and their values."""
+    wanted = ScanArgs(call)
+    key = call.found(1, ValueKind.HASH)
     found: list[bytes] = []
     if key is not None:
         for name, value in key.fields().items():
@@ -57,21 +57,21 @@ def hscan(call: Call) -> None:
                 found.append(name)
                 if wanted.with_values:
                     found.append(value)
-    pour(call, Texts(found, SCAN, call.proto))
+    pour(call, TextArray(found, SCAN, call.proto))
 
 
 def sscan(call: Call) -> None:
-    """Tell members."""
-    wanted = Wanted(call)
-    key = call.found(1, SET)
+    """Answer with members."""
+    wanted = ScanArgs(call)
+    key = call.found(1, ValueKind.SET)
     members = [] if key is None else key.members()
-    pour(call, Texts([one for one in members if wanted.holds(one)], SCAN, call.proto))
+    pour(call, TextArray([one for one in members if wanted.holds(one)], SCAN, call.proto))
 
 
 def zscan(call: Call) -> None:
-    """Tell members with their scores."""
-    wanted = Wanted(call)
-    key = call.found(1, ZSET)
+    """Answer with members and their scores."""
+    wanted = ScanArgs(call)
+    key = call.found(1, ValueKind.ZSET)
     found = None if key is None else key.find_scored(None, is_reversed=False)
     if found is None:
         scored = [] if key is None else key.scored()
@@ -82,7 +82,7 @@ def zscan(call: Call) -> None:
     begin(call, found, lambda: _members(call, found, []))
 
 
-def _members(call: Call, found: Gather | None, scored: list[Scored]) -> Members:
-    members = Members(found, scored, call.proto)
+def _members(call: Call, found: Gather | None, scored: list[Scored]) -> MemberArray:
+    members = MemberArray(found, scored, call.proto)
     members.is_scan = True
     return members

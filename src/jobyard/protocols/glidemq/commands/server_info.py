@@ -1,4 +1,4 @@
-"""Commands that tell about the server: INFO, CONFIG GET, SLOWLOG, LATENCY, ROLE, TIME."""
+"""Commands about the server: INFO, CONFIG GET, SLOWLOG, LATENCY, ROLE, TIME."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,7 +7,7 @@ from mypy_extensions import i64
 
 from jobyard import __version__
 from jobyard.engine.state.health import DISK_FULL, problems
-from jobyard.model.glidemq.stored_values import FIRST_ID, LAST_ID, STREAM
+from jobyard.model.glidemq.stored_values import FIRST_ID, LAST_ID, ValueKind
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.commands.streams import write_entry
 from jobyard.protocols.glidemq.door import REDIS_VERSION
@@ -30,7 +30,7 @@ from jobyard.wire.resp.write import (
     write_verbatim,
 )
 
-# What it takes to look at a connection.
+# Cost of checking a connection.
 _CLIENT_NS: Final = 50
 
 Lines = Callable[[Call], list[str]]
@@ -107,11 +107,11 @@ def _stats(call: Call) -> list[str]:
         f"total_error_replies:{call.door.errors_count}",
         f"jobyard_unexpected_errors:{call.yard.errors.survived_count}",
         *[f"jobyard_jobs_{name}:{count}" for name, count in call.yard.counters.totals().items()],
-        f"jobyard_connection_memory:{call.door.guard.held}",
-        f"jobyard_failed_authentications:{call.door.guard.attempts.failed_count}",
-        f"jobyard_inputs_refused:{call.door.guard.inputs_refused}",
-        f"jobyard_outputs_cut:{call.door.guard.outputs_cut}",
-        f"rejected_connections:{call.door.guard.connections_refused}",
+        f"jobyard_connection_memory:{call.door.shared_limits.held}",
+        f"jobyard_failed_authentications:{call.door.shared_limits.attempts.failed_count}",
+        f"jobyard_inputs_refused:{call.door.shared_limits.inputs_refused}",
+        f"jobyard_outputs_cut:{call.door.shared_limits.outputs_cut}",
+        f"rejected_connections:{call.door.shared_limits.connections_refused}",
     ]
 
 
@@ -140,9 +140,9 @@ def _cluster(_call: Call) -> list[str]:
 
 
 def _keyspace(call: Call) -> list[str]:
-    # About: one a job, and those that are kept; DBSIZE counts all.
-    count = call.yard.jobs.count + call.yard.side.keys.count
-    expiring = call.yard.side.expiring_count
+    # Approximate: one key per job, and the stored keys. DBSIZE counts exactly.
+    count = call.yard.jobs.count + call.yard.stored_values.keys.count
+    expiring = call.yard.stored_values.expiring_count
     return [f"db0:keys={count},expires={expiring},avg_ttl=0"] if count > 0 else []
 
 
@@ -162,7 +162,7 @@ _ALL: Final = frozenset({"all", "default", "everything"})
 
 
 def info(call: Call) -> None:
-    """Tell about the server, in sections."""
+    """Answer with facts about the server, in sections."""
     wanted = {call.command.text(at).lower() for at in range(1, call.count())}
     is_all = not wanted or not wanted.isdisjoint(_ALL)
     parts: list[str] = []
@@ -173,13 +173,13 @@ def info(call: Call) -> None:
 
 
 def config(call: Call) -> None:
-    """Tell what is set; nothing is set this way."""
+    """Answer with settings; they cannot be changed this way."""
     if call.is_word(1, b"RESETSTAT"):
         write_ok(call.out)
         return
     if not call.is_word(1, b"GET"):
         if call.is_word(1, b"SET") or call.is_word(1, b"REWRITE"):
-            raise Wrong("ERR settings are given when the server starts, not by CONFIG")
+            raise Wrong("ERR CONFIG cannot change settings: they are given when the server starts")
         raise unknown_subcommand("CONFIG", call.command.text(1))
     if call.count() < 3:
         raise wrong_count("config|get")
@@ -215,7 +215,7 @@ def config(call: Call) -> None:
 
 
 def slowlog(call: Call) -> None:
-    """Tell of slow commands, of which nothing is kept."""
+    """Answer that there are no slow commands: none are recorded."""
     if call.is_word(1, b"GET"):
         write_array(call.out, 0)
     elif call.is_word(1, b"LEN"):
@@ -227,19 +227,19 @@ def slowlog(call: Call) -> None:
 
 
 def latency(call: Call) -> None:
-    """Tell of slow moments, of which nothing is kept."""
+    """Answer that there are no latency spikes: none are recorded."""
     if call.is_word(1, b"LATEST") or call.is_word(1, b"HISTORY"):
         write_array(call.out, 0)
     elif call.is_word(1, b"RESET"):
         write_integer(call.out, 0)
     elif call.is_word(1, b"DOCTOR"):
-        write_verbatim(call.out, "Nothing is measured here.", call.proto)
+        write_verbatim(call.out, "Latency is not monitored.", call.proto)
     else:
         raise unknown_subcommand("LATENCY", call.command.text(1))
 
 
 def role(call: Call) -> None:
-    """Tell that this is the one that is written to."""
+    """Answer that this server is the master."""
     write_array(call.out, 3)
     write_bulk(call.out, b"master")
     write_integer(call.out, 0)
@@ -247,7 +247,7 @@ def role(call: Call) -> None:
 
 
 def time(call: Call) -> None:
-    """Tell the time: seconds, and microseconds of them."""
+    """Answer with the time: seconds, and the microseconds within the second."""
     wall_ms: i64 = call.door.wall_ms(call.now_ms)
     write_array(call.out, 2)
     write_text(call.out, str(wall_ms // 1000))
@@ -255,14 +255,14 @@ def time(call: Call) -> None:
 
 
 def module(call: Call) -> None:
-    """Tell that there are no modules."""
+    """Answer that there are no modules."""
     if not call.is_word(1, b"LIST"):
         raise unknown_subcommand("MODULE", call.command.text(1))
     write_array(call.out, 0)
 
 
 def acl(call: Call) -> None:
-    """Tell who is asking: there is one user."""
+    """Answer with the only user."""
     if not call.is_word(1, b"WHOAMI"):
         raise unknown_subcommand("ACL", call.command.text(1))
     write_bulk(call.out, b"default")
@@ -274,7 +274,7 @@ def evaluate(_call: Call) -> None:
 
 
 def script(call: Call) -> None:
-    """Tell that no script exists: none is run here."""
+    """Answer that no script exists: scripts are not supported."""
     if not call.is_word(1, b"EXISTS"):
         raise Wrong(NO_SCRIPTS)
     write_array(call.out, call.count() - 2)
@@ -283,7 +283,7 @@ def script(call: Call) -> None:
 
 
 def xinfo(call: Call) -> None:
-    """Tell about a stream, the group of its readers, or those."""
+    """Describe a stream, its consumer groups, or the consumers of a group."""
     if call.is_word(1, b"GROUPS") and call.count() == 3:
         info_groups(call)
         return
@@ -292,7 +292,7 @@ def xinfo(call: Call) -> None:
         return
     if not call.is_word(1, b"STREAM") or call.count() < 3:
         raise unknown_subcommand("XINFO", call.command.text(1))
-    key = call.found(2, STREAM)
+    key = call.found(2, ValueKind.STREAM)
     if key is None:
         raise Wrong("ERR no such key")
     last = key.last_id()

@@ -1,27 +1,20 @@
-"""Commands for streams: XADD, XRANGE, XREAD and their kin; groups of readers are not among them."""
+"""Commands for streams: XADD, XRANGE, XREAD and the like, except those for consumer groups."""
 
 from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.model.glidemq.stored_values import (
-    FIRST_ID,
-    LAST_ID,
-    NO_KIND,
-    STREAM,
-    StreamEntry,
-    StreamId,
-)
+from jobyard.model.glidemq.stored_values import FIRST_ID, LAST_ID, StreamEntry, StreamId, ValueKind
 from jobyard.model.glidemq.stored_values import StreamReader as Reader
 from jobyard.model.index.sorted_view import LAST
 from jobyard.model.limits import NEVER_MS
-from jobyard.protocols.glidemq.answers import Entries, FoundEntries
+from jobyard.protocols.glidemq.answers import EntryArray, FoundEntries
 from jobyard.protocols.glidemq.call import Blocked, Call
 from jobyard.protocols.glidemq.errors import SYNTAX, Wrong, wrong_count
 from jobyard.protocols.glidemq.groups.args import READ_MAX
 from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS
-from jobyard.protocols.glidemq.keyspace.key import Keyed
+from jobyard.protocols.glidemq.keyspace.key import RedisKey
 from jobyard.protocols.glidemq.long_commands import begin, pour, when_up_to_date
 from jobyard.protocols.glidemq.many_arguments import (
     TellCount,
@@ -44,7 +37,7 @@ BAD_ID: Final = "ERR Invalid stream ID specified as stream command argument"
 TOO_SMALL: Final = (
     "ERR The ID specified in XADD is equal or smaller than the target stream top item"
 )
-TIMEOUT_MAX: Final = 1 << 50
+BLOCK_MS_MAX: Final = 1 << 50
 _U64: Final = (1 << 64) - 1
 
 
@@ -54,7 +47,7 @@ def id_text(entry_id: StreamId) -> str:
 
 
 def parse_id(text: bytes, missing: int) -> StreamId:
-    """Read an id; the part behind the dash may be missing."""
+    """Parse an id; the part after the dash may be missing."""
     first, dash, second = text.partition(b"-")
     return _part(first), (_part(second) if dash else missing)
 
@@ -86,14 +79,14 @@ def _before(entry_id: StreamId) -> StreamId:
 
 @final
 class Trim:
-    """How much of a stream is to be kept: so many entries, or those from an id on."""
+    """How much of a stream is kept: a number of entries, or those from an id on."""
 
     def __init__(self) -> None:
         self.most: i64 = -1
         self.least_id: StreamId | None = None
 
     def read(self, call: Call, at: i64) -> i64:
-        """Read `MAXLEN|MINID [=|~] threshold [LIMIT n]` at `at`; return what comes behind it."""
+        """Parse `MAXLEN|MINID [=|~] threshold [LIMIT n]` at `at`; return the index after it."""
         is_length = call.is_word(at, b"MAXLEN")
         at += 1
         if call.is_word(at, b"=") or call.is_word(at, b"~"):
@@ -112,8 +105,8 @@ class Trim:
             at += 2
         return at
 
-    def apply(self, call: Call, key: Keyed, tell: TellCount) -> None:
-        """Let go of what is not to be kept, then tell how much that was."""
+    def apply(self, call: Call, key: RedisKey, tell: TellCount) -> None:
+        """Remove what is not kept, then answer how much that was."""
         count = key.entries_count()
         if self.most >= 0:
             self._let_go(call, key, max(count - self.most, 0), tell)
@@ -130,7 +123,7 @@ class Trim:
         trim = key.trim_found(older, LAST)
         begin(call, trim, lambda: tell(int(trim.count)), count * CHANGE_UNITS)
 
-    def _let_go(self, call: Call, key: Keyed, gone: i64, tell: TellCount) -> None:
+    def _let_go(self, call: Call, key: RedisKey, gone: i64, tell: TellCount) -> None:
         trim = key.trim_oldest(gone) if gone > 0 else None
         if trim is None:
             for_each(call, gone, lambda start, end: _drop_oldest(call, end - start), tell)
@@ -139,7 +132,7 @@ class Trim:
 
 
 def _drop_oldest(call: Call, count: int) -> int:
-    key = call.found(1, STREAM)
+    key = call.found(1, ValueKind.STREAM)
     if key is not None and count > 0:
         key.drop_oldest(count)
     return count
@@ -163,8 +156,8 @@ def xadd(call: Call) -> None:
     fields = call.args(at + 1) if at < call.count() else []
     if not fields or len(fields) % 2 != 0:
         raise wrong_count("xadd")
-    key = call.key(1, STREAM)
-    if not makes and key.kind() == NO_KIND:
+    key = call.key(1, ValueKind.STREAM)
+    if not makes and key.kind() == ValueKind.NONE:
         write_nil(call.out, call.proto)
         return
     entry_id = key.adopt_entry(call.arg(at), fields)
@@ -194,13 +187,13 @@ def _next_id(call: Call, text: bytes, last: StreamId) -> StreamId:
 
 
 def xtrim(call: Call) -> None:
-    """Let the oldest entries go; count them."""
+    """Remove the oldest entries; answer how many."""
     if not call.is_word(2, b"MAXLEN") and not call.is_word(2, b"MINID"):
         raise Wrong(SYNTAX)
     trim = Trim()
     if trim.read(call, 2) != call.count():
         raise Wrong(SYNTAX)
-    key = call.found(1, STREAM)
+    key = call.found(1, ValueKind.STREAM)
     if key is None:
         write_integer(call.out, 0)
     else:
@@ -208,7 +201,7 @@ def xtrim(call: Call) -> None:
 
 
 def xdel(call: Call) -> None:
-    """Let entries go; count those that were there."""
+    """Remove entries; answer how many existed."""
     ids: list[StreamId] = []
 
     def read(start: int, end: int) -> int:
@@ -220,10 +213,10 @@ def xdel(call: Call) -> None:
 
 def _delete(call: Call, ids: list[StreamId]) -> None:
     def drop(start: int, end: int) -> int:
-        key = call.found(1, STREAM)
+        key = call.found(1, ValueKind.STREAM)
         return 0 if key is None else key.drop_entries(ids[start:end])
 
-    key = call.found(1, STREAM)
+    key = call.found(1, ValueKind.STREAM)
     when_up_to_date(
         call,
         [] if key is None else [key],
@@ -235,18 +228,18 @@ def _delete(call: Call, ids: list[StreamId]) -> None:
 
 
 def xlen(call: Call) -> None:
-    """Count the entries."""
-    key = call.found(1, STREAM)
+    """Answer with the number of entries."""
+    key = call.found(1, ValueKind.STREAM)
     write_integer(call.out, 0 if key is None else key.entries_count())
 
 
 def xrange(call: Call) -> None:
-    """Tell entries, the oldest first."""
+    """Answer with entries, the oldest first."""
     _range(call, 2, 3, is_reversed=False)
 
 
 def xrevrange(call: Call) -> None:
-    """Tell entries, the newest first."""
+    """Answer with entries, the newest first."""
     _range(call, 3, 2, is_reversed=True)
 
 
@@ -258,9 +251,9 @@ def _range(call: Call, first_at: i64, last_at: i64, *, is_reversed: bool) -> Non
         if call.count() != 6 or not call.is_word(4, b"COUNT"):
             raise Wrong(SYNTAX)
         count = min(max(call.integer(5), 0), NEVER_MS)
-    key = call.found(1, STREAM)
+    key = call.found(1, ValueKind.STREAM)
     if count == 0 and key is not None:
-        # As Valkey has it.
+        # As in Valkey.
         write_nil_array(call.out, call.proto)
         return
     if key is None or first > last:
@@ -268,7 +261,7 @@ def _range(call: Call, first_at: i64, last_at: i64, *, is_reversed: bool) -> Non
         return
     found = key.find_entries(first, last, is_reversed=is_reversed)
     if found is None:
-        pour(call, Entries(key.entries(first, last, count, is_reversed=is_reversed)))
+        pour(call, EntryArray(key.entries(first, last, count, is_reversed=is_reversed)))
         return
     found.limit(0, count)
     begin(call, found, lambda: FoundEntries(found))
@@ -303,7 +296,7 @@ def write_entry(out: BytesWriter, entry: StreamEntry) -> None:
 
 
 def write_stream_head(out: BytesWriter, count: i64, proto: i64) -> None:
-    """Begin an answer by stream: a map in version 3, pairs in version 2."""
+    """Begin a reply by stream: a map in RESP3, pairs in RESP2."""
     if proto >= 3:
         out.write(b"%%%d\r\n" % count)
     else:
@@ -311,7 +304,7 @@ def write_stream_head(out: BytesWriter, count: i64, proto: i64) -> None:
 
 
 def xread(call: Call) -> None:
-    """Tell what came behind the ids given; wait for it if asked to."""
+    """Answer with the entries after the given ids; wait for them if requested."""
     check_streams(call)
     count: i64 = NEVER_MS
     block_ms: i64 = -1
@@ -332,8 +325,8 @@ def xread(call: Call) -> None:
             "specified."
         )
     half = len(names) // 2
-    reading = Reading(call, names[:half], min(count, READ_MAX))
-    keys = [call.key(at + 1 + place, STREAM) for place in range(half)]
+    reading = StreamRead(call, names[:half], min(count, READ_MAX))
+    keys = [call.key(at + 1 + place, ValueKind.STREAM) for place in range(half)]
     for place in range(half):
         reading.start(keys[place], names[half + place])
     when_up_to_date(call, keys, lambda: _read(call, reading, block_ms))
@@ -341,7 +334,7 @@ def xread(call: Call) -> None:
 
 def _timeout(call: Call, at: i64) -> i64:
     timeout = parse_integer(call.arg(at))
-    if timeout is None or timeout > TIMEOUT_MAX:
+    if timeout is None or timeout > BLOCK_MS_MAX:
         raise Wrong("ERR timeout is not an integer or out of range")
     if timeout < 0:
         raise Wrong("ERR timeout is negative")
@@ -350,46 +343,46 @@ def _timeout(call: Call, at: i64) -> i64:
 
 @final
 class Waker(Reader):
-    """Lets the connection of a reading look again."""
+    """Wakes the connection of a blocked read."""
 
     def __init__(self, call: Call) -> None:
         self._session = call.session
 
     def stream_grew(self) -> None:
-        """Look again, in this turn."""
-        self._session.peer.stirred()
+        """Let the session try again, in this turn."""
+        self._session.peer.wake()
 
 
 @final
-class Reading(Blocked):
-    """An XREAD: which streams, from where on."""
+class StreamRead(Blocked):
+    """An XREAD: its streams, and the id after which each is read."""
 
     def __init__(self, call: Call, names: list[bytes], count: i64) -> None:
         self._call = call
         self._names = names
         self._count: i64 = count
         self._ids: list[StreamId] = []
-        self._watched: list[Keyed] = []
+        self._watched: list[RedisKey] = []
         self._waker = Waker(call)
 
-    def start(self, key: Keyed, text: bytes) -> None:
-        """Read the next stream from behind an id, or from its end on."""
+    def start(self, key: RedisKey, text: bytes) -> None:
+        """Read the next stream from after an id, or from its end."""
         if text == b"$":
-            self._ids.append(key.last_id() if key.kind() != NO_KIND else FIRST_ID)
+            self._ids.append(key.last_id() if key.kind() != ValueKind.NONE else FIRST_ID)
         elif text == b"+":
-            last = key.last_id() if key.kind() != NO_KIND else FIRST_ID
+            last = key.last_id() if key.kind() != ValueKind.NONE else FIRST_ID
             self._ids.append(_before(last) if last > FIRST_ID else FIRST_ID)
         else:
             self._ids.append(parse_id(text, 0))
 
     def try_again(self, now_ms: i64) -> bool:
-        """Answer if any stream has something behind its id."""
+        """Answer if any stream has entries after its id."""
         call = self._call
         found: list[list[StreamEntry]] = []
         left: i64 = READ_MAX
         for name, entry_id in zip(self._names, self._ids, strict=True):
             key = call.door.keyed(name, now_ms)
-            if key.kind() != STREAM or entry_id == LAST_ID or left <= 0:
+            if key.kind() != ValueKind.STREAM or entry_id == LAST_ID or left <= 0:
                 found.append([])
             else:
                 first = _after(entry_id)
@@ -409,7 +402,7 @@ class Reading(Blocked):
         return True
 
     def wait(self) -> None:
-        """Be told of new entries."""
+        """Watch the streams for new entries."""
         call = self._call
         try:
             for name in self._names:
@@ -417,7 +410,7 @@ class Reading(Blocked):
                 key.watch(self._waker)
                 self._watched.append(key)
         except Wrong:
-            # One of them cannot be waited at: nobody must go on being told of the others.
+            # One of them cannot be watched: stop watching the others.
             self.leave()
             raise
 
@@ -426,14 +419,14 @@ class Reading(Blocked):
         write_nil_array(self._call.out, self._call.proto)
 
     def leave(self) -> None:
-        """Be told no more."""
+        """Stop watching the streams."""
         for key in self._watched:
             key.unwatch(self._waker)
         self._watched = []
 
 
-def _read(call: Call, reading: Reading, block_ms: i64) -> None:
-    """Tell what there is, or wait for it."""
+def _read(call: Call, reading: StreamRead, block_ms: i64) -> None:
+    """Answer with the entries there are, or wait for some."""
     if reading.try_again(call.now_ms):
         return
     if block_ms < 0 or not call.may_wait:

@@ -1,21 +1,21 @@
-"""Commands for strings: GET, SET, INCR and their kin."""
+"""Commands for strings: GET, SET, INCR and the like."""
 
 from mypy_extensions import i64
 
-from jobyard.model.glidemq.stored_values import NO_KIND, STRING
+from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.commands.generic import expiry_at
 from jobyard.protocols.glidemq.commands.lists import span
 from jobyard.protocols.glidemq.errors import NOT_INTEGER, OVERFLOW, SYNTAX, WRONG_TYPE, Wrong
-from jobyard.protocols.glidemq.many_arguments import LOOK_UNITS, Values, for_each
+from jobyard.protocols.glidemq.many_arguments import LOOK_UNITS, ValueArray, for_each
 from jobyard.wire.resp.read import INTEGER_MAX, INTEGER_MIN, parse_integer
 from jobyard.wire.resp.write import write_bulk, write_integer, write_nil, write_ok
 
 
 def get(call: Call) -> None:
-    """Tell a value."""
-    key = call.found(1, STRING)
+    """Answer with a value."""
+    key = call.found(1, ValueKind.STRING)
     _say(call, None if key is None else key.text())
 
 
@@ -27,36 +27,36 @@ def _say(call: Call, value: bytes | None) -> None:
 
 
 def mget(call: Call) -> None:
-    """Tell values; a key of another kind has none."""
+    """Answer with several values; nil for a key of another type."""
     values: list[bytes | None] = []
 
     def look(start: int, end: int) -> int:
         for name in call.args_between(1 + start, 1 + end):
             key = call.door.keyed(name, call.now_ms)
-            values.append(key.text() if key.kind() == STRING else None)
+            values.append(key.text() if key.kind() == ValueKind.STRING else None)
         return 0
 
     for_each(
         call,
         call.count() - 1,
         look,
-        lambda _: Values(values, call.proto),
+        lambda _: ValueArray(values, call.proto),
         LOOK_UNITS,
         is_reading=True,
     )
 
 
 def strlen(call: Call) -> None:
-    """Tell how long a value is."""
-    key = call.found(1, STRING)
+    """Answer with the length of a value."""
+    key = call.found(1, ValueKind.STRING)
     text = None if key is None else key.text()
     write_integer(call.out, 0 if text is None else len(text))
 
 
 def getrange(call: Call) -> None:
-    """Tell a part of a value, by its places."""
+    """Answer with a range of a value."""
     start, stop = call.integer(2), call.integer(3)
-    key = call.found(1, STRING)
+    key = call.found(1, ValueKind.STRING)
     text = None if key is None else key.text()
     value = b"" if text is None else text
     start, end = span(start, stop, len(value))
@@ -64,7 +64,7 @@ def getrange(call: Call) -> None:
 
 
 def set_value(call: Call) -> None:
-    """Set a value, under conditions if there are any."""
+    """Set a value, if its conditions hold."""
     unit = b""
     expiry_place: i64 = 0
     only_new, only_old, with_old, keeps = False, False, False, False
@@ -103,13 +103,13 @@ def _set(call: Call, expires_ms: i64, how: tuple[bool, bool, bool, bool]) -> Non
     only_new, only_old, with_old, keeps = how
     key = call.door.keyed(call.arg(1), call.now_ms)
     there = key.kind()
-    if with_old and there not in (NO_KIND, STRING):
+    if with_old and there not in (ValueKind.NONE, ValueKind.STRING):
         raise Wrong(WRONG_TYPE)
-    old = key.text() if with_old and there != NO_KIND else None
-    if (only_new and there != NO_KIND) or (only_old and there == NO_KIND):
+    old = key.text() if with_old and there != ValueKind.NONE else None
+    if (only_new and there != ValueKind.NONE) or (only_old and there == ValueKind.NONE):
         _say(call, old)
         return
-    if keeps and there != NO_KIND:
+    if keeps and there != ValueKind.NONE:
         expires_ms = key.expires_ms()
     key.set_text(call.arg(2), expires_ms)
     if with_old:
@@ -119,21 +119,21 @@ def _set(call: Call, expires_ms: i64, how: tuple[bool, bool, bool, bool]) -> Non
 
 
 def setnx(call: Call) -> None:
-    """Set a value if there is none."""
+    """Set a value if the key does not exist."""
     key = call.door.keyed(call.arg(1), call.now_ms)
-    is_free = key.kind() == NO_KIND
+    is_free = key.kind() == ValueKind.NONE
     if is_free:
         key.set_text(call.arg(2), NEVER_MS)
     write_integer(call.out, 1 if is_free else 0)
 
 
 def setex(call: Call) -> None:
-    """Set a value for some seconds."""
+    """Set a value that expires in seconds."""
     _set_for(call, 1000)
 
 
 def psetex(call: Call) -> None:
-    """Set a value for some milliseconds."""
+    """Set a value that expires in milliseconds."""
     _set_for(call, 1)
 
 
@@ -147,16 +147,16 @@ def _set_for(call: Call, unit_ms: i64) -> None:
 
 
 def getdel(call: Call) -> None:
-    """Tell a value, and let it go."""
-    key = call.found(1, STRING)
+    """Answer with a value and delete it."""
+    key = call.found(1, ValueKind.STRING)
     _say(call, None if key is None else key.text())
     if key is not None:
         key.delete()
 
 
 def _add(call: Call, more: int) -> None:
-    key = call.key(1, STRING)
-    is_there = key.kind() != NO_KIND
+    key = call.key(1, ValueKind.STRING)
+    is_there = key.kind() != ValueKind.NONE
     text = key.text() if is_there else b"0"
     value = parse_integer(text) if text is not None else None
     if value is None:
@@ -165,7 +165,7 @@ def _add(call: Call, more: int) -> None:
     if not INTEGER_MIN <= total <= INTEGER_MAX:
         raise Wrong(OVERFLOW)
     key.set_text(str(total).encode(), key.expires_ms() if is_there else NEVER_MS)
-    # A key that shows a count may know better.
+    # A key that shows a count may hold another value than was set.
     shown = key.text()
     write_integer(call.out, int(shown) if shown is not None else total)
 
@@ -176,7 +176,7 @@ def incr(call: Call) -> None:
 
 
 def decr(call: Call) -> None:
-    """Take one off."""
+    """Subtract one."""
     _add(call, -1)
 
 
@@ -186,5 +186,5 @@ def incrby(call: Call) -> None:
 
 
 def decrby(call: Call) -> None:
-    """Take a number off."""
+    """Subtract a number."""
     _add(call, -int(call.integer(2)))

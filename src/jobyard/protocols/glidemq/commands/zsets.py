@@ -4,9 +4,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.model.glidemq.stored_values import NO_KIND, ZSET
+from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.model.index.sorted_view import LAST
-from jobyard.protocols.glidemq.answers import Members
+from jobyard.protocols.glidemq.answers import MemberArray
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.commands.hashes import parse_float
 from jobyard.protocols.glidemq.commands.lists import read_count, span
@@ -26,7 +26,7 @@ _NO_BOUND: Final = "ERR min or max is not a float"
 
 
 def zadd(call: Call) -> None:
-    """Set scores, under conditions if there are any; count the new members, or the changed."""
+    """Set scores, if their conditions hold; answer how many members are new or changed."""
     check_whole(call)
     at: i64 = 2
     options: set[bytes] = set()
@@ -41,8 +41,8 @@ def zadd(call: Call) -> None:
         raise Wrong(SYNTAX)
     if b"NX" in options and (b"XX" in options or b"GT" in options or b"LT" in options):
         raise Wrong("ERR GT, LT, and/or NX options at the same time are not compatible")
-    key = call.key(1, ZSET)
-    is_there = key.kind() != NO_KIND
+    key = call.key(1, ValueKind.ZSET)
+    is_there = key.kind() != ValueKind.NONE
     scores: dict[bytes, float] = {}
     changed: i64 = 0
     for place in range(0, len(rest), 2):
@@ -67,18 +67,18 @@ def _may_set(options: set[bytes], old: float | None, score: float) -> bool:
 
 
 def zrem(call: Call) -> None:
-    """Let members go; count those that were there."""
+    """Remove members; answer how many existed."""
 
     def drop(start: int, end: int) -> int:
-        key = call.found(1, ZSET)
+        key = call.found(1, ValueKind.ZSET)
         return 0 if key is None else key.drop_scored(call.args_between(2 + start, 2 + end))
 
     for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count), CHANGE_UNITS)
 
 
 def zscore(call: Call) -> None:
-    """Tell the score of a member."""
-    key = call.found(1, ZSET)
+    """Answer with the score of a member."""
+    key = call.found(1, ValueKind.ZSET)
     score = None if key is None else key.score(call.arg(2))
     if score is None:
         write_nil(call.out, call.proto)
@@ -87,15 +87,15 @@ def zscore(call: Call) -> None:
 
 
 def zcard(call: Call) -> None:
-    """Count the members."""
-    key = call.found(1, ZSET)
+    """Answer with the number of members."""
+    key = call.found(1, ValueKind.ZSET)
     write_integer(call.out, 0 if key is None else key.scored_count())
 
 
 def zcount(call: Call) -> None:
-    """Count the members whose scores lie in a range."""
+    """Answer with the number of members whose scores are in a range."""
     within = _range(call, 2, 3)
-    key = call.found(1, ZSET)
+    key = call.found(1, ValueKind.ZSET)
     if key is None or within.is_all():
         write_integer(call.out, 0 if key is None else key.scored_count())
         return
@@ -126,7 +126,7 @@ def _range(call: Call, low_at: i64, high_at: i64) -> ScoreRange:
 
 
 def zrange(call: Call) -> None:
-    """Tell members by rank, or by score."""
+    """Answer with members by rank, or by score."""
     by_score, is_reversed, with_scores = False, False, False
     limit: tuple[i64, i64] | None = None
     at: i64 = 4
@@ -157,7 +157,7 @@ def zrange(call: Call) -> None:
 
 
 def zrevrange(call: Call) -> None:
-    """Tell members by rank, the greatest score first."""
+    """Answer with members by rank, the greatest score first."""
     with_scores = call.is_word(4, b"WITHSCORES")
     if call.count() > (5 if with_scores else 4):
         raise Wrong(SYNTAX)
@@ -166,7 +166,7 @@ def zrevrange(call: Call) -> None:
 
 def _by_rank(call: Call, *, is_reversed: bool, with_scores: bool) -> None:
     start, stop = call.integer(2), call.integer(3)
-    key = call.found(1, ZSET)
+    key = call.found(1, ValueKind.ZSET)
     if key is None:
         write_array(call.out, 0)
         return
@@ -189,7 +189,7 @@ def _by_score(
     with_scores: bool,
 ) -> None:
     offset, count = (0, -1) if limit is None else limit
-    key = call.found(1, ZSET)
+    key = call.found(1, ValueKind.ZSET)
     if key is None or offset < 0:
         write_array(call.out, 0)
         return
@@ -205,20 +205,20 @@ def _by_score(
 
 def _members(
     call: Call, found: Gather | None, scored: list[Scored], *, with_scores: bool
-) -> Members:
-    members = Members(found, scored, call.proto)
+) -> MemberArray:
+    members = MemberArray(found, scored, call.proto)
     members.with_scores = with_scores
     members.is_paired = with_scores and call.proto >= 3
     return members
 
 
 def zrangebyscore(call: Call) -> None:
-    """Tell members by score."""
+    """Answer with members by score."""
     _range_by_score(call, is_reversed=False)
 
 
 def zrevrangebyscore(call: Call) -> None:
-    """Tell members by score, the greatest first."""
+    """Answer with members by score, the greatest first."""
     _range_by_score(call, is_reversed=True)
 
 
@@ -240,11 +240,11 @@ def _range_by_score(call: Call, *, is_reversed: bool) -> None:
 
 
 def zpopmin(call: Call) -> None:
-    """Take the members with the least scores out."""
+    """Remove the members with the least scores."""
     if call.count() > 3:
         raise Wrong(SYNTAX)
     count = read_count(call)
-    key = call.found(1, ZSET)
+    key = call.found(1, ValueKind.ZSET)
     if key is not None:
         key.check_popped(count)
     found = (
@@ -252,7 +252,7 @@ def zpopmin(call: Call) -> None:
     )
     if key is not None and found:
         key.drop_scored([member for member, _ in found])
-    members = Members(None, found, call.proto)
+    members = MemberArray(None, found, call.proto)
     members.with_scores = True
     members.is_paired = call.proto >= 3 and call.count() == 3
     pour(call, members)

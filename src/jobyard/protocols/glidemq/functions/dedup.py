@@ -1,7 +1,7 @@
-"""What is noted of jobs that were added with a deduplication id, and when it is forgotten.
+"""Entries of jobs that were added with a deduplication id, and when they are dropped.
 
-A note is `<job id>:<when it was added>`, a field of the hash `dedup` of its queue. Old ones are
-looked for each time there are twice as many as were left, over turns.
+An entry is `<job id>:<time added>`, a field of the hash `dedup` of its queue. Old entries are
+searched, over turns, each time there are twice as many as the last search left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jobyard.protocols.glidemq.keyspace.key_parts import text_of
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
 
-# No window of a throttle is longer than the notes of jobs that ended are kept.
+# Entries of ended jobs are kept this long; a throttle window cannot be longer.
 DEDUP_AGE_MS: Final = 7 * 86_400_000
 DEDUP_FEW: Final = 1024
 DEDUP_MARKS_MAX: Final = 10_000
@@ -28,14 +28,14 @@ _DIGITS_MAX: Final = 18
 
 
 def added_ms(note: bytes) -> int:
-    """Return when the job of a note was added, -1 if it does not tell."""
+    """Return when the job of an entry was added, -1 if the entry does not say."""
     _, _, text = note.partition(b":")
     return int(text) if text.isdigit() and len(text) <= _DIGITS_MAX else -1
 
 
 @final
-class Forgetting(Task):
-    """Drops the notes of jobs that ended long ago."""
+class DedupNoteTask(Task):
+    """Drops the entries of jobs that ended long ago."""
 
     def __init__(
         self, yard: Yard, marks: dict[bytes, int], key: bytes, queue_name: str, ts: i64
@@ -46,11 +46,11 @@ class Forgetting(Task):
         self._key = key
         self._queue_name = queue_name
         self._before: i64 = ts - DEDUP_AGE_MS
-        notes = yard.side.keys.get(key)
+        notes = yard.stored_values.keys.get(key)
         self._ids: list[bytes] = [] if notes is None else list(notes.table)
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Look at some."""
+        """Check some entries."""
         notes = stored_values.find(self._yard, self._key, now_ms)
         if notes is None:
             self._marks.pop(self._key, None)
@@ -81,12 +81,12 @@ class Forgetting(Task):
 def forget_old(
     yard: Yard, marks: dict[bytes, int], key: bytes, queue_name: str, ts: i64, now_ms: i64
 ) -> None:
-    """Look for old notes if there are twice as many as were left."""
+    """Search for old entries if there are twice as many as the last search left."""
     notes = stored_values.find(yard, key, now_ms)
     if notes is None or len(notes.table) < marks.get(key, DEDUP_FEW):
         return
     if len(marks) >= DEDUP_MARKS_MAX:
         marks.clear()
-    # Until it is known how many are left.
+    # Until the search knows how many are left.
     marks[key] = 2 * len(notes.table) + DEDUP_FEW
-    yard.tasks.follow(Forgetting(yard, marks, key, queue_name, ts))
+    yard.tasks.follow(DedupNoteTask(yard, marks, key, queue_name, ts))

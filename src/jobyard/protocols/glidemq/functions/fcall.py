@@ -1,7 +1,7 @@
-"""FCALL: the functions of the library, by name, and FUNCTION, which knows that library alone.
+"""FCALL: the functions of the library, by name, and FUNCTION, which manages that one library.
 
-A function is compiled like all of the server; a library that a client loads under the same name is
-accepted and not looked at, because what it does is done here.
+Functions are compiled into the server. A library that a client loads under the same name is
+accepted and ignored, because the server already implements it.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def fcall(call: Call) -> None:
 
 
 def fcall_ro(call: Call) -> None:
-    """Refuse: no function of the library says that it only reads."""
+    """Refuse: no function of the library is declared read-only."""
     if call.arg(1) not in FUNCTIONS:
         raise Wrong("ERR Function not found")
     raise Wrong("ERR Can not execute a script with write flag using *_ro command.")
@@ -83,7 +83,7 @@ def _load(call: Call) -> None:
         raise Wrong("ERR Library name was not given")
     if name != LIBRARY:
         shown = name[:64].decode("utf-8", "replace")
-        raise Wrong(f"ERR Library '{shown}' cannot be loaded: this server has '{LIBRARY.decode()}'")
+        raise Wrong(f"ERR Library '{shown}' cannot be loaded: only '{LIBRARY.decode()}' can")
     if at == 2:
         raise Wrong(f"ERR Library '{LIBRARY.decode()}' already exists")
     write_bulk(call.out, LIBRARY)
@@ -143,8 +143,8 @@ def _stats(call: Call) -> None:
 
 
 def _fixed(_call: Call) -> None:
-    """Refuse to take functions away: they are part of the server."""
-    raise Wrong(f"ERR the library '{LIBRARY.decode()}' is part of this server and stays")
+    """Refuse to remove functions: they are part of the server."""
+    raise Wrong(f"ERR the library '{LIBRARY.decode()}' is built in and cannot be changed")
 
 
 def _kill(_call: Call) -> None:
@@ -159,7 +159,7 @@ def _help(call: Call) -> None:
 
 
 def _nothing_to_flush(call: Call) -> None:
-    """Clients flush before they load; what they load is there in any case."""
+    """Accept: clients flush before they load, and the library is always there."""
     write_ok(call.out)
 
 

@@ -1,4 +1,4 @@
-"""The functions of flows, and of jobs that wait for a signal."""
+"""Functions of flows, and of jobs that wait for a signal."""
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -8,7 +8,7 @@ from jobyard.engine.glidemq import finish as glide_finish
 from jobyard.engine.glidemq import flows as glide_flows
 from jobyard.engine.glidemq import stored_values
 from jobyard.errors import NotFound, NotHeld
-from jobyard.model.details import Fields, overlay_field
+from jobyard.model.details_codec import FieldWriter, overlay_field
 from jobyard.model.job import DONE, LEASED, Job
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
@@ -21,10 +21,10 @@ from jobyard.wire.json.write import write_int, write_text
 
 
 def move_to_waiting_children(call: Fcall) -> None:
-    """End a run until the children of a job are done."""
-    place = call.place(0, key_parts.JOB)
-    call.same_queue(1, key_parts.STREAM, place)
-    call.same_queue(2, key_parts.EVENTS, place)
+    """Suspend a run until the children of a job are done."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
+    call.same_queue(2, key_parts.KeyPart.EVENTS, place)
     check_group(call.arg(2))
     job = job_at(call, 0)
     if job is None:
@@ -46,11 +46,11 @@ def move_to_waiting_children(call: Fcall) -> None:
 
 
 def complete_child(call: Fcall) -> None:
-    """Note for a parent that a child is done; tell how many are not."""
-    place = call.place(0, key_parts.DEPS)
-    call.same_queue(1, key_parts.JOB, place)
-    call.same_queue(2, key_parts.STREAM, place)
-    call.same_queue(3, key_parts.EVENTS, place)
+    """Mark a child as done for its parent; answer how many are open."""
+    place = call.place(0, key_parts.KeyPart.DEPS)
+    call.same_queue(1, key_parts.KeyPart.JOB, place)
+    call.same_queue(2, key_parts.KeyPart.STREAM, place)
+    call.same_queue(3, key_parts.KeyPart.EVENTS, place)
     job = job_at(call, 1)
     if job is None:
         call.answer_number(-1)
@@ -60,13 +60,13 @@ def complete_child(call: Fcall) -> None:
 
 
 def register_parent(call: Fcall) -> None:
-    """Let one more job wait for a child."""
-    child_place = call.place(0, key_parts.JOB)
-    call.same_queue(1, key_parts.PARENTS, child_place)
-    place = call.place(2, key_parts.DEPS)
-    call.same_queue(3, key_parts.JOB, place)
-    call.same_queue(4, key_parts.STREAM, place)
-    call.same_queue(5, key_parts.EVENTS, place)
+    """Make another parent wait for a child."""
+    child_place = call.place(0, key_parts.KeyPart.JOB)
+    call.same_queue(1, key_parts.KeyPart.PARENTS, child_place)
+    place = call.place(2, key_parts.KeyPart.DEPS)
+    call.same_queue(3, key_parts.KeyPart.JOB, place)
+    call.same_queue(4, key_parts.KeyPart.STREAM, place)
+    call.same_queue(5, key_parts.KeyPart.EVENTS, place)
     child = job_at(call, 0)
     parent = job_at(call, 3)
     if child is None:
@@ -83,11 +83,11 @@ def register_parent(call: Fcall) -> None:
 
 
 def suspend(call: Fcall) -> None:
-    """End a run until a signal comes."""
-    place = call.place(0, key_parts.JOB)
-    call.same_queue(1, key_parts.STREAM, place)
-    call.same_queue(2, key_parts.EVENTS, place)
-    call.same_queue(3, key_parts.SUSPENDED, place)
+    """Suspend a run until a signal comes."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
+    call.same_queue(2, key_parts.KeyPart.EVENTS, place)
+    call.same_queue(3, key_parts.KeyPart.SUSPENDED, place)
     check_group(call.arg(2))
     ts = call.number(3, TIME_MAX, "timestamp")
     timeout_ms = call.number(5, TIME_MAX, "timeout")
@@ -99,7 +99,7 @@ def suspend(call: Fcall) -> None:
     if job.state != LEASED or not glide_finish.is_held(job, entry):
         call.answer("error:not_active")
         return
-    news = Fields()
+    news = FieldWriter()
     overlay_field(news, b"suspendedAt", number(ts))
     if call.arg(4):
         overlay_field(news, b"suspendReason", call.arg(4))
@@ -113,11 +113,11 @@ def suspend(call: Fcall) -> None:
 
 
 def signal(call: Fcall) -> None:
-    """Let a job go on that waits for a signal, which it finds when it does."""
-    place = call.place(0, key_parts.JOB)
-    call.same_queue(1, key_parts.STREAM, place)
-    call.same_queue(2, key_parts.EVENTS, place)
-    call.same_queue(3, key_parts.SUSPENDED, place)
+    """Resume a job that waits for a signal, and store the signal for it."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
+    call.same_queue(2, key_parts.KeyPart.EVENTS, place)
+    call.same_queue(3, key_parts.KeyPart.SUSPENDED, place)
     if call.key(4) != place.base + b"signals:" + bytes_of(place.rest):
         raise Wrong("ERR wrong key at 5")
     ts = call.number(3, TIME_MAX, "timestamp")
@@ -131,7 +131,7 @@ def signal(call: Fcall) -> None:
     known = stored_values.find(call.yard, call.key(4), call.now_ms)
     assert known is not None
     signals = [known.items[at] for at in sorted(known.items)]
-    news = Fields()
+    news = FieldWriter()
     overlay_field(news, b"signals", b"[" + b",".join(signals) + b"]")
     call.yard.note(job, news.done())
     call.events.is_quiet = True
@@ -160,11 +160,11 @@ def _signal_text(name: str, data: str, ts: i64) -> bytes:
 
 
 def sweep_suspended(call: Fcall) -> None:
-    """Let jobs fail for which a signal would come too late."""
-    place = call.place(0, key_parts.SUSPENDED)
-    call.same_queue(1, key_parts.EVENTS, place)
-    call.same_queue(2, key_parts.FAILED, place)
-    call.same_queue(3, key_parts.METRICS_FAILED, place)
+    """Fail the jobs whose wait for a signal has timed out."""
+    place = call.place(0, key_parts.KeyPart.SUSPENDED)
+    call.same_queue(1, key_parts.KeyPart.EVENTS, place)
+    call.same_queue(2, key_parts.KeyPart.FAILED, place)
+    call.same_queue(3, key_parts.KeyPart.METRICS_FAILED, place)
     ts = call.number(0, TIME_MAX, "timestamp")
     queue = call.yard.queues.get(place.queue_name)
     late: list[Job] = []

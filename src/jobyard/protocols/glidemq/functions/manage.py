@@ -1,4 +1,4 @@
-"""The functions by which jobs are looked after: removed, cleaned away, retried, revoked."""
+"""Functions that manage jobs: remove, clean, retry, revoke, reschedule, search."""
 
 from math import inf
 from typing import Final
@@ -13,67 +13,72 @@ from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotFound, StorageFull
-from jobyard.model.glidemq.stored_values import STREAM
-from jobyard.model.index.sorted_view import FIRST, LAST
+from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.model.index.sorted_view import LAST, LOWEST
 from jobyard.model.job import DEAD, DELAYED, DONE, READY, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK, STAGED
-from jobyard.protocols.glidemq.answers import ARRAY, Texts
+from jobyard.model.throttle.ready_lists import ReadyList
+from jobyard.protocols.glidemq.answers import ARRAY, TextArray
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.function_call import NUMBER_MAX, TIME_MAX, Fcall
-from jobyard.protocols.glidemq.functions.add import PRIORITY_MAX
+from jobyard.protocols.glidemq.functions.add import GLIDE_PRIORITY_MAX
 from jobyard.protocols.glidemq.functions.work import job_at
 from jobyard.protocols.glidemq.groups.workers import check_group
 from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.gather import (
     CHANGE_UNITS,
+    AppendListGather,
+    FoundTask,
     Gather,
-    LineGather,
-    RosterGather,
-    Treat,
+    JobsBySeqGather,
     job_of,
 )
 from jobyard.protocols.glidemq.keyspace.key import ScoreRange
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
-from jobyard.protocols.glidemq.keyspace.key_parts import Place, bytes_of, find_place
+from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, bytes_of, find_place
 from jobyard.protocols.glidemq.keyspace.views.job import number
 from jobyard.protocols.glidemq.keyspace.views.sets import ScheduledGather, scheduled_count
 from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX, StreamGather, stream_length
 from jobyard.protocols.glidemq.long_commands import Pieces, begin
 
 SEARCH_MAX: Final = 1000
-_SEARCHED: Final = (key_parts.STREAM, key_parts.SCHEDULED, key_parts.COMPLETED, key_parts.FAILED)
+_SEARCHED: Final = (
+    key_parts.KeyPart.STREAM,
+    key_parts.KeyPart.SCHEDULED,
+    key_parts.KeyPart.COMPLETED,
+    key_parts.KeyPart.FAILED,
+)
 
 
-def _check_keys(call: Fcall, place: Place, parts: tuple[int, ...]) -> None:
+def _check_keys(call: Fcall, place: KeyPlace, parts: tuple[int, ...]) -> None:
     at: i64 = 1
     for part in parts:
         call.same_queue(at, part, place)
         at += 1
 
 
-def _check_lists(call: Fcall, place: Place, at: i64) -> None:
-    """See that the keys from `at` on, if there are any, are those of the lists."""
+def _check_lists(call: Fcall, place: KeyPlace, at: i64) -> None:
+    """Check that the keys from `at` on, if any, are those of the lists."""
     if call.keys_count > at:
-        call.same_queue(at, key_parts.LIFO, place)
+        call.same_queue(at, key_parts.KeyPart.LIFO, place)
     if call.keys_count > at + 1:
-        call.same_queue(at + 1, key_parts.PRIORITY, place)
+        call.same_queue(at + 1, key_parts.KeyPart.PRIORITY, place)
 
 
 def remove_job(call: Fcall) -> None:
-    """Remove a job in whatever state."""
-    place = call.place(0, key_parts.JOB)
+    """Remove a job in any state."""
+    place = call.place(0, key_parts.KeyPart.JOB)
     _check_keys(
         call,
         place,
         (
-            key_parts.STREAM,
-            key_parts.SCHEDULED,
-            key_parts.COMPLETED,
-            key_parts.FAILED,
-            key_parts.EVENTS,
-            key_parts.LOG,
+            key_parts.KeyPart.STREAM,
+            key_parts.KeyPart.SCHEDULED,
+            key_parts.KeyPart.COMPLETED,
+            key_parts.KeyPart.FAILED,
+            key_parts.KeyPart.EVENTS,
+            key_parts.KeyPart.LOG,
         ),
     )
     _check_lists(call, place, 7)
@@ -84,14 +89,14 @@ def remove_job(call: Fcall) -> None:
     try:
         glide_move.remove(call.yard, job, call.now_ms)
     except NotFound:
-        raise Wrong("ERR the job runs at another door") from None
+        raise Wrong("ERR the job is running at another door") from None
     _drop_beside(call.yard, place, glide_add.id_bytes(job), call.now_ms)
     call.answer_number(1)
 
 
-def _drop_beside(yard: Yard, place: Place, job_id: bytes, now_ms: i64) -> None:
-    """Let go of what clients kept beside a job that was removed."""
-    if yard.side.keys.count == 0:
+def _drop_beside(yard: Yard, place: KeyPlace, job_id: bytes, now_ms: i64) -> None:
+    """Delete the stored keys of a job that was removed."""
+    if yard.stored_values.keys.count == 0:
         return
     for family in (b"jstream:", b"signals:"):
         key = stored_values.find(yard, place.base + family + job_id, now_ms)
@@ -100,11 +105,11 @@ def _drop_beside(yard: Yard, place: Place, job_id: bytes, now_ms: i64) -> None:
 
 
 def clean(call: Fcall) -> None:
-    """Remove jobs at rest that ended before a time, oldest first; tell which."""
+    """Remove ended jobs that ended before a time, oldest first; answer with their ids."""
     place = find_place(parse_key(call.key(0)))
-    if place.part not in (key_parts.COMPLETED, key_parts.FAILED):
+    if place.part not in (key_parts.KeyPart.COMPLETED, key_parts.KeyPart.FAILED):
         raise Wrong("ERR wrong key at 1")
-    _check_keys(call, place, (key_parts.EVENTS, key_parts.ID))
+    _check_keys(call, place, (key_parts.KeyPart.EVENTS, key_parts.KeyPart.ID))
     cutoff = call.any_number(0, "cutoff")
     limit = call.number(1, NUMBER_MAX, "limit")
     yard = call.yard
@@ -112,7 +117,7 @@ def clean(call: Fcall) -> None:
     if queue is None:
         call.answer_texts([])
         return
-    state = DONE if place.part == key_parts.COMPLETED else DEAD
+    state = DONE if place.part == key_parts.KeyPart.COMPLETED else DEAD
     line = queue.done if state == DONE else queue.dead
     removed: list[bytes] = []
 
@@ -124,11 +129,11 @@ def clean(call: Fcall) -> None:
         _drop_beside(yard, place, removed[-1], now_ms)
         return True
 
-    found = LineGather(line, set(), yard.journal.wall_offset_ms, is_reversed=False)
+    found = AppendListGather(line, set(), yard.journal.wall_offset_ms, is_reversed=False)
     found.within(ScoreRange(-inf, float(cutoff), low_open=False, high_open=False))
     found.stops_outside = True
     found.limit(0, limit)
-    treat = Treat(call.events, found, remove)
+    treat = FoundTask(call.events, found, remove)
     treat.oldest_first = True
     treat.is_quiet = False
     units = min(limit, line.live_count) * CHANGE_UNITS
@@ -137,11 +142,11 @@ def clean(call: Fcall) -> None:
 
 def _tell_cleaned(call: Fcall, queue: Queue, removed: list[bytes]) -> Pieces:
     _end_work(call, queue, b"cleaned", len(removed))
-    return Texts(removed, ARRAY, call.proto)
+    return TextArray(removed, ARRAY, call.proto)
 
 
 def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64) -> None:
-    """Tell of what was done to many jobs, and let a queue go that nothing is left of."""
+    """Emit the event of a change to many jobs, and drop a queue that is empty now."""
     if count == 0:
         return
     yard = call.yard
@@ -152,9 +157,11 @@ def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64) -> None:
 
 
 def drain(call: Fcall) -> None:
-    """Remove all jobs that wait, and if asked for those that are to come later."""
-    place = call.place(0, key_parts.STREAM)
-    _check_keys(call, place, (key_parts.SCHEDULED, key_parts.EVENTS, key_parts.ID))
+    """Remove all waiting jobs and, if requested, the delayed ones."""
+    place = call.place(0, key_parts.KeyPart.STREAM)
+    _check_keys(
+        call, place, (key_parts.KeyPart.SCHEDULED, key_parts.KeyPart.EVENTS, key_parts.KeyPart.ID)
+    )
     _check_lists(call, place, 4)
     check_group(call.arg(1))
     yard = call.yard
@@ -167,7 +174,7 @@ def drain(call: Fcall) -> None:
     def waits(job: Job) -> bool:
         if job.state == DELAYED:
             return with_delayed
-        return job.state == READY and (with_delayed or job.shelf != STAGED)
+        return job.state == READY and (with_delayed or job.ready_list != ReadyList.STAGED)
 
     def remove(job: Job, now_ms: i64) -> bool:
         if not waits(job):
@@ -179,26 +186,28 @@ def drain(call: Fcall) -> None:
         return True
 
     def serve(now_ms: i64) -> None:
-        # Those that went may have held up others of their key, for whom somebody waits. Not before:
-        # who waits would be given what is to go next.
+        # The removed jobs may have held up others of their ordering key that clients wait for. This
+        # must come last: waiting clients would be given jobs that are about to be removed.
         if queue.first_link is not None:
             offer(yard, queue, now_ms)
 
-    treat = Treat(call.events, RosterGather(queue, waits), remove)
+    treat = FoundTask(call.events, JobsBySeqGather(queue, waits), remove)
     treat.then = serve
     units = (stream_length(queue) + scheduled_count(queue)) * CHANGE_UNITS
     begin(call.call, treat, lambda: _tell_done(call, queue, b"drained", treat), units)
 
 
-def _tell_done(call: Fcall, queue: Queue, event: bytes, treat: Treat) -> None:
+def _tell_done(call: Fcall, queue: Queue, event: bytes, treat: FoundTask) -> None:
     _end_work(call, queue, event, treat.count)
     call.answer_number(treat.count)
 
 
 def retry_jobs(call: Fcall) -> None:
-    """Bring dead jobs back, oldest first."""
-    place = call.place(0, key_parts.FAILED)
-    _check_keys(call, place, (key_parts.SCHEDULED, key_parts.EVENTS, key_parts.ID))
+    """Revive dead jobs, oldest first."""
+    place = call.place(0, key_parts.KeyPart.FAILED)
+    _check_keys(
+        call, place, (key_parts.KeyPart.SCHEDULED, key_parts.KeyPart.EVENTS, key_parts.KeyPart.ID)
+    )
     count = call.number(0, NUMBER_MAX, "count")
     call.number(1, TIME_MAX, "timestamp")
     yard = call.yard
@@ -206,17 +215,17 @@ def retry_jobs(call: Fcall) -> None:
     if queue is None:
         call.answer_number(0)
         return
-    found = LineGather(queue.dead, set(), 0, is_reversed=False)
+    found = AppendListGather(queue.dead, set(), 0, is_reversed=False)
     found.limit(0, count if count > 0 else LAST)
-    treat = Treat(call.events, found, lambda job, now_ms: _retry(yard, treat, job, now_ms))
+    treat = FoundTask(call.events, found, lambda job, now_ms: _retry(yard, treat, job, now_ms))
     treat.oldest_first = True
     treat.is_quiet = False
     units = min(count if count > 0 else LAST, queue.dead.live_count) * CHANGE_UNITS
     begin(call.call, treat, lambda: _tell_done(call, queue, b"retried", treat), units)
 
 
-def _retry(yard: Yard, treat: Treat, job: Job, now_ms: i64) -> bool:
-    """Bring one back, if it is dead; where the disk is full, those before it are what was done."""
+def _retry(yard: Yard, treat: FoundTask, job: Job, now_ms: i64) -> bool:
+    """Revive one job if it is dead; when the disk is full, stop with those done so far."""
     if job.state != DEAD:
         return False
     try:
@@ -230,9 +239,9 @@ def _retry(yard: Yard, treat: Treat, job: Job, now_ms: i64) -> bool:
 
 
 def retry_job(call: Fcall) -> None:
-    """Bring one dead job back."""
-    place = call.place(0, key_parts.JOB)
-    _check_keys(call, place, (key_parts.FAILED, key_parts.SCHEDULED))
+    """Revive one dead job."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    _check_keys(call, place, (key_parts.KeyPart.FAILED, key_parts.KeyPart.SCHEDULED))
     call.number(1, TIME_MAX, "timestamp")
     job = job_at(call, 0)
     if job is None:
@@ -246,9 +255,9 @@ def retry_job(call: Fcall) -> None:
 
 
 def update_job_fields(call: Fcall) -> None:
-    """Set fields of a job that is there, and tell so if asked."""
-    place = call.place(0, key_parts.JOB)
-    _check_keys(call, place, (key_parts.EVENTS,))
+    """Set fields of an existing job, and emit an event if requested."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    _check_keys(call, place, (key_parts.KeyPart.EVENTS,))
     if call.args_count % 2 == 0:
         raise Wrong("ERR wrong number of arguments")
     job = job_at(call, 0)
@@ -266,13 +275,17 @@ def update_job_fields(call: Fcall) -> None:
 
 
 def trim_broadcast(call: Fcall) -> None:
-    """Let the oldest messages of a stream go; count them."""
-    place = call.place(0, key_parts.STREAM)
-    _check_keys(call, place, (key_parts.COMPLETED, key_parts.FAILED, key_parts.SCHEDULED))
+    """Remove the oldest messages of a stream; answer how many."""
+    place = call.place(0, key_parts.KeyPart.STREAM)
+    _check_keys(
+        call,
+        place,
+        (key_parts.KeyPart.COMPLETED, key_parts.KeyPart.FAILED, key_parts.KeyPart.SCHEDULED),
+    )
     most = call.number(0, NUMBER_MAX, "maxLen")
     call.number(1, TIME_MAX, "timestamp")
     key = call.door.keyed(call.key(0), call.now_ms)
-    over: i64 = key.entries_count() - most if key.kind() == STREAM else 0
+    over: i64 = key.entries_count() - most if key.kind() == ValueKind.STREAM else 0
     trim = key.trim_oldest(over) if over > 0 else None
     if trim is None:
         call.answer_number(0)
@@ -281,10 +294,17 @@ def trim_broadcast(call: Fcall) -> None:
 
 
 def revoke(call: Fcall) -> None:
-    """Let a job not run any more; of one that runs, only remember that."""
-    place = call.place(0, key_parts.JOB)
+    """Stop a job from running; a running one is only flagged."""
+    place = call.place(0, key_parts.KeyPart.JOB)
     _check_keys(
-        call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.FAILED, key_parts.EVENTS)
+        call,
+        place,
+        (
+            key_parts.KeyPart.STREAM,
+            key_parts.KeyPart.SCHEDULED,
+            key_parts.KeyPart.FAILED,
+            key_parts.KeyPart.EVENTS,
+        ),
     )
     _check_lists(call, place, 5)
     call.number(1, TIME_MAX, "timestamp")
@@ -292,7 +312,7 @@ def revoke(call: Fcall) -> None:
     if job is None:
         call.answer("not_found")
         return
-    # It is revoked; that it failed by that is not told beside it.
+    # Only the event `revoked` is emitted, not the failure that follows from it.
     call.events.is_quiet = True
     try:
         is_laid = glide_move.revoke(call.yard, job, call.now_ms)
@@ -303,15 +323,19 @@ def revoke(call: Fcall) -> None:
 
 
 def change_priority(call: Fcall) -> None:
-    """Give a job that waits another priority."""
-    place = call.place(0, key_parts.JOB)
-    _check_keys(call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.EVENTS))
+    """Change the priority of a waiting job."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    _check_keys(
+        call,
+        place,
+        (key_parts.KeyPart.STREAM, key_parts.KeyPart.SCHEDULED, key_parts.KeyPart.EVENTS),
+    )
     job = job_at(call, 0)
     if job is None:
         call.answer("error:not_found")
         return
     priority = call.any_number(1, "priority")
-    if not 0 <= priority <= PRIORITY_MAX:
+    if not 0 <= priority <= GLIDE_PRIORITY_MAX:
         call.answer("error:invalid_priority")
         return
     why = _why_not(job)
@@ -329,18 +353,22 @@ def change_priority(call: Fcall) -> None:
 
 
 def _why_not(job: Job) -> str:
-    """Return why the place of a job cannot be changed; nothing if it can."""
+    """Return why a job cannot be moved; empty if it can."""
     if job.state not in (READY, DELAYED):
         return "error:invalid_state"
-    if job.state == READY and job.shelf in (PROMOTED, STACK):
+    if job.state == READY and job.ready_list in (ReadyList.PROMOTED, ReadyList.LIFO):
         return "error:not_in_stream"
     return ""
 
 
 def change_delay(call: Fcall) -> None:
-    """Let a job that waits come at another time."""
-    place = call.place(0, key_parts.JOB)
-    _check_keys(call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.EVENTS))
+    """Change the delay of a waiting job."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    _check_keys(
+        call,
+        place,
+        (key_parts.KeyPart.STREAM, key_parts.KeyPart.SCHEDULED, key_parts.KeyPart.EVENTS),
+    )
     call.number(2, TIME_MAX, "timestamp")
     job = job_at(call, 0)
     if job is None:
@@ -365,9 +393,13 @@ def change_delay(call: Fcall) -> None:
 
 
 def promote_job(call: Fcall) -> None:
-    """Let a delayed job be taken now."""
-    place = call.place(0, key_parts.JOB)
-    _check_keys(call, place, (key_parts.STREAM, key_parts.SCHEDULED, key_parts.EVENTS))
+    """Make a delayed job ready now."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    _check_keys(
+        call,
+        place,
+        (key_parts.KeyPart.STREAM, key_parts.KeyPart.SCHEDULED, key_parts.KeyPart.EVENTS),
+    )
     job = job_at(call, 0)
     if job is None:
         call.answer("error:not_found")
@@ -384,7 +416,7 @@ def promote_job(call: Fcall) -> None:
 
 
 def search_by_name(call: Fcall) -> None:
-    """Tell which jobs of a sorted set or of the stream have a name."""
+    """Answer with the ids of jobs in a sorted set or the stream that have a given name."""
     place = find_place(parse_key(call.key(0)))
     name = call.text(1)
     limit = min(call.number(2, NUMBER_MAX, "limit"), SEARCH_MAX)
@@ -394,7 +426,8 @@ def search_by_name(call: Fcall) -> None:
     if queue is None:
         call.answer_texts([])
         return
-    # As many as there can be: so the search ends with the last of them, and begins for one only.
+    # Limit the search to the number of jobs with that name: it ends with the last of them, and does
+    # not start if there is none.
     left: i64 = queue.jobs_count()
     if name != PLAIN.name:
         known = [one.jobs_count for one in call.yard.policies.values() if one.name == name]
@@ -406,14 +439,14 @@ def search_by_name(call: Fcall) -> None:
 
 
 def _named(call: Fcall, found: Gather) -> Pieces:
-    return Texts([glide_add.id_bytes(job_of(item)) for item in found.items], ARRAY, call.proto)
+    return TextArray([glide_add.id_bytes(job_of(item)) for item in found.items], ARRAY, call.proto)
 
 
-def _searched(yard: Yard, queue: Queue, place: Place) -> Gather:
-    """Return the work of finding jobs of a part of a queue."""
-    if place.part == key_parts.STREAM:
+def _searched(yard: Yard, queue: Queue, place: KeyPlace) -> Gather:
+    """Return a task that finds the jobs of a part of a queue."""
+    if place.part == key_parts.KeyPart.STREAM:
         return StreamGather(queue, 0, ENTRY_MAX - 1, is_reversed=False)
-    if place.part == key_parts.SCHEDULED:
-        return ScheduledGather(yard, queue, FIRST, LAST, is_reversed=False)
-    line = queue.done if place.part == key_parts.COMPLETED else queue.dead
-    return LineGather(line, set(), 0, is_reversed=False)
+    if place.part == key_parts.KeyPart.SCHEDULED:
+        return ScheduledGather(yard, queue, LOWEST, LAST, is_reversed=False)
+    line = queue.done if place.part == key_parts.KeyPart.COMPLETED else queue.dead
+    return AppendListGather(line, set(), 0, is_reversed=False)

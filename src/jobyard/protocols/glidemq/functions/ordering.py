@@ -1,4 +1,4 @@
-"""The functions by which workers hold back the jobs of one ordering key for a time."""
+"""Functions that hold back the jobs of one ordering key for a time."""
 
 from mypy_extensions import i64
 
@@ -9,42 +9,43 @@ from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.placement import reopen
 from jobyard.model.job import LEASED
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import Lane
+from jobyard.model.throttle.ordering_group import OrderingGroup
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
 from jobyard.protocols.glidemq.functions.work import job_at
 from jobyard.protocols.glidemq.groups.workers import check_group
 from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
-from jobyard.protocols.glidemq.keyspace.views.fields import lane_named
+from jobyard.protocols.glidemq.keyspace.views.fields import ordering_named
 from jobyard.protocols.glidemq.keyspace.views.job import number
 
 
 def promote_rate_limited(call: Fcall) -> None:
-    """Look at lanes that time held up until now, and tell how many came free.
+    """Reopen ordering groups whose rate limit has passed; answer how many.
 
-    Who takes jobs looks at them too; who is told when the next is due waits for it in vain without.
+    Clients that take jobs reopen them too; but a client that was told when the next job is due
+    would otherwise wait for it in vain.
     """
-    place = call.place(0, key_parts.RATELIMITED)
-    call.same_queue(1, key_parts.STREAM, place)
+    place = call.place(0, key_parts.KeyPart.RATELIMITED)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
     call.number(0, TIME_MAX, "timestamp")
     queue = call.yard.queues.get(place.queue_name)
     rules = None if queue is None else queue.rules
-    shelves = None if rules is None else rules.shelves
+    ready_lists = None if rules is None else rules.ready_lists
     count: i64 = 0
-    if queue is not None and shelves is not None:
-        count = len(shelves.shut.items)
+    if queue is not None and ready_lists is not None:
+        count = len(ready_lists.shut.items)
         reopen(call.yard, queue, call.now_ms)
-        count -= len(shelves.shut.items)
+        count -= len(ready_lists.shut.items)
         if queue.first_link is not None:
             offer(call.yard, queue, call.now_ms)
     call.answer_number(count)
 
 
 def rate_limit_group(call: Fcall) -> None:
-    """Hold back the lane of a job that runs, and give the job back or let it fail."""
-    place = call.place(0, key_parts.JOB)
-    call.same_queue(1, key_parts.STREAM, place)
+    """Hold back the ordering group of a running job, and release the job or fail it."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
     check_group(call.arg(2))
     wait_ms = call.number(3, TIME_MAX // 2, "duration")
     call.number(4, TIME_MAX, "timestamp")
@@ -52,9 +53,9 @@ def rate_limit_group(call: Fcall) -> None:
     if job is None:
         call.answer("error:not_found")
         return
-    extra = job.extra
-    part = None if extra is None else extra.glide
-    if part is None or part.lane is None:
+    details = job.details
+    part = None if details is None else details.glide
+    if part is None or part.ordering is None:
         call.answer("error:no_group")
         return
     entry = call.text(1)
@@ -63,10 +64,10 @@ def rate_limit_group(call: Fcall) -> None:
         return
     queue = job.queue
     job_id = bytes_of(glide_add.id_of(job))
-    key = part.lane_key
-    until_ms = _until(part.lane, call.now_ms + wait_ms, is_replaced=call.arg(8) == b"replace")
+    key = part.ordering_key
+    until_ms = _until(part.ordering, call.now_ms + wait_ms, is_replaced=call.arg(8) == b"replace")
     if call.arg(6) == b"fail":
-        glide_move.close_lane(call.yard, part.lane, until_ms)
+        glide_move.close_ordering(call.yard, part.ordering, until_ms)
         why = "group rate limited"
         glide_finish.fail(call.yard, job, entry, why, 0, 0, glide_finish.Keep(), call.now_ms)
     else:
@@ -76,32 +77,32 @@ def rate_limit_group(call: Fcall) -> None:
 
 
 def rate_limit_group_external(call: Fcall) -> None:
-    """Hold back a lane for a time."""
-    place = call.place(0, key_parts.RATELIMITED)
-    call.same_queue(1, key_parts.EVENTS, place)
+    """Hold back an ordering group for a time."""
+    place = call.place(0, key_parts.KeyPart.RATELIMITED)
+    call.same_queue(1, key_parts.KeyPart.EVENTS, place)
     key = call.text(0)
     if not key:
         raise Wrong("ERR an ordering key must not be empty")
     wait_ms = call.number(1, TIME_MAX // 2, "duration")
     ts = call.number(2, TIME_MAX, "timestamp")
     queue = call.yard.queues.get(place.queue_name)
-    lane = None if queue is None else lane_named(queue, key)
-    if queue is None or lane is None:
-        # Nobody has such a key: there is nothing to hold back.
+    ordering = None if queue is None else ordering_named(queue, key)
+    if queue is None or ordering is None:
+        # No job has this key: there is nothing to hold back.
         call.answer_number(ts + wait_ms)
         return
-    until_ms = _until(lane, call.now_ms + wait_ms, is_replaced=call.arg(3) == b"replace")
-    glide_move.close_lane(call.yard, lane, until_ms)
+    until_ms = _until(ordering, call.now_ms + wait_ms, is_replaced=call.arg(3) == b"replace")
+    glide_move.close_ordering(call.yard, ordering, until_ms)
     _tell(call, queue, b"", key, wait_ms, until_ms)
     call.answer_number(until_ms + call.yard.journal.wall_offset_ms)
 
 
-def _until(lane: Lane, until_ms: i64, *, is_replaced: bool) -> i64:
-    """Return until when a lane is to be closed; the longer time counts, or the new one."""
+def _until(ordering: OrderingGroup, until_ms: i64, *, is_replaced: bool) -> i64:
+    """Return until when an ordering group is closed: the later time, or the new one."""
     if is_replaced:
-        lane.closed_until_ms = 0
+        ordering.closed_until_ms = 0
         return until_ms
-    return max(lane.closed_until_ms, until_ms)
+    return max(ordering.closed_until_ms, until_ms)
 
 
 def _tell(call: Fcall, queue: Queue, job_id: bytes, key: str, wait_ms: i64, until_ms: i64) -> None:

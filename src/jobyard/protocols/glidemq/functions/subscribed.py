@@ -1,7 +1,7 @@
-"""The functions of workers, called for a group other than `workers`: one that subscribed.
+"""The functions of workers, called for a subscription: a group other than `workers`.
 
-Runs of such a group are its own: a message that it completed, or that failed there for good, is as
-it was for all others. How often it failed is counted by group, in `job:<id>:sub:<group>`.
+Runs of such a group are its own: a message that the group completed, or that failed there for good,
+is unchanged for all others. Failures are counted per group, in `job:<id>:sub:<group>`.
 """
 
 from typing import Final, final
@@ -12,9 +12,9 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.glidemq import stored_values
 from jobyard.engine.glidemq import take as glide_take
 from jobyard.engine.glidemq.flows import complete_child
-from jobyard.engine.jobs import subscriptions as verbs
-from jobyard.engine.jobs.deliveries import DeliveryWalk
-from jobyard.model.glidemq.fields import REVOKED
+from jobyard.engine.subscriptions import subscriptions as verbs
+from jobyard.engine.subscriptions.deliveries import DeliveryWalk
+from jobyard.model.glidemq.fields import GlideFlag
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
@@ -27,15 +27,15 @@ from jobyard.protocols.glidemq.keyspace.views.job import job_fields, number
 from jobyard.protocols.glidemq.keyspace.views.writes import set_data
 from jobyard.protocols.glidemq.long_commands import begin
 
-# How long it is remembered how often a message failed in a group.
+# How long the failure count of a message in a group is kept.
 _COUNTED_MS: Final = 86_400_000
-# Subscriptions that are asked in a unit of work when they heard of a message.
+# Subscriptions checked per unit of work for a heartbeat of a message.
 _ASKED_PER_UNIT: Final = 4
 _STALLED: Final = b"job stalled more than maxStalledCount"
 
 
 def _stamp(call: Fcall, at: i64) -> i64:
-    """Return the entry an argument names; 0 for none."""
+    """Return the stamp of the entry that an argument names; 0 for none."""
     return entry_id(call.arg(at)) if call.arg(at) else 0
 
 
@@ -44,18 +44,18 @@ def _job(call: Fcall, queue: Queue) -> Job | None:
 
 
 def _subscribed(call: Fcall, queue_at: i64, group_at: i64) -> tuple[Queue, Subscription]:
-    queue = call.known_queue(queue_at, key_parts.STREAM)
+    queue = call.known_queue(queue_at, key_parts.KeyPart.STREAM)
     subscription = found(queue, call.arg(group_at))
     assert queue is not None
     return queue, subscription
 
 
-# -- begin and end of a run --------------------------------------------------------------------
+# -- start and end of a run --------------------------------------------------------------------
 
 
 def promote(call: Fcall, queue: Queue, ts: i64) -> i64:
-    """Let groups get again what is due by the clock of the caller."""
-    if queue.audience is None:
+    """Redeliver to groups what is due by the clock of the caller."""
+    if queue.subscriptions is None:
         return 0
     due_ms = max(ts - call.yard.journal.wall_offset_ms, call.now_ms)
     jobs = verbs.repeat_due(call.yard, queue, due_ms, call.now_ms)
@@ -65,14 +65,14 @@ def promote(call: Fcall, queue: Queue, ts: i64) -> i64:
 
 
 def activate(call: Fcall, job: Job | None) -> None:
-    """Begin a run, and tell all of the job; a group that is not there has no entry to look at."""
-    queue = call.known_queue(1, key_parts.STREAM)
+    """Start a run and answer with the job's fields; a missing group has no entry to update."""
+    queue = call.known_queue(1, key_parts.KeyPart.STREAM)
     subscription = verbs.find(queue, call.arg(2))
     if queue is None or job is None:
         call.answer("")
         return
-    part = None if job.extra is None else job.extra.glide
-    if part is not None and part.flags & REVOKED:
+    part = None if job.details is None else job.details.glide
+    if part is not None and part.flags & GlideFlag.REVOKED:
         call.answer("REVOKED")
         return
     stamp = _stamp(call, 1)
@@ -88,7 +88,7 @@ def activate(call: Fcall, job: Job | None) -> None:
 
 
 def _running_fields(call: Fcall, job: Job) -> list[bytes]:
-    """Return the fields of a job as of one that runs, which it does in this group alone."""
+    """Return the fields of a job as if it were running, which it is only for this group."""
     fields = job_fields(call.yard, job)
     now = number(call.now_ms + call.yard.journal.wall_offset_ms)
     told = {b"state": b"active", b"processedOn": now, b"lastActive": now}
@@ -102,18 +102,18 @@ def _running_fields(call: Fcall, job: Job) -> list[bytes]:
 
 
 def complete(call: Fcall, *, label_at: i64) -> None:
-    """End a run well."""
+    """Complete a run."""
     queue, subscription = _subscribed(call, 0, 4)
     label = call.text(label_at)
     job = _job(call, queue)
     count = verbs.acknowledge(call.yard, queue, subscription, [_stamp(call, 1)])
     if job is None or count == 0:
-        # What is told too late does not count.
+        # An answer that comes too late does not count.
         return
     told = [b"returnvalue", call.arg(2) or b"null"]
     call.events.tell(queue, b"completed", bytes_of(glide_add.id_of(job)), told, call.now_ms)
     if label and call.keys_count > 6:
-        place = call.place(6, key_parts.JOB)
+        place = call.place(6, key_parts.KeyPart.JOB)
         parents = call.yard.queues.get(place.queue_name)
         parent = None if parents is None else glide_add.find(call.yard, parents, place.rest)
         if parent is not None:
@@ -121,13 +121,13 @@ def complete(call: Fcall, *, label_at: i64) -> None:
 
 
 def fail(call: Fcall, attempts: i64, backoff_ms: i64) -> None:
-    """End a run badly: the group gets the message again, or has done with it."""
+    """Fail a run: the message is redelivered to the group, or finished for it."""
     queue, subscription = _subscribed(call, 0, 6)
     job = _job(call, queue)
     stamp = _stamp(call, 1)
     delivery = subscription.find(stamp)
     if job is None or delivery is None:
-        # What was given before a restart and not since comes again by itself.
+        # An entry delivered before a restart and not since will be delivered again anyway.
         is_late = job is not None and verbs.may_be_late(call.yard, subscription, stamp)
         call.answer("retrying" if is_late else "failed")
         return
@@ -147,7 +147,7 @@ def fail(call: Fcall, attempts: i64, backoff_ms: i64) -> None:
 
 
 def _count_failure(call: Fcall, subscription: Subscription) -> i64:
-    """Count one more failure of a message in a group; return how many there were."""
+    """Count one more failure of a message in a group; return the total."""
     name = call.key(4) + b":sub:" + subscription.name
     known = stored_values.find(call.yard, name, call.now_ms)
     text = b"" if known is None else known.table.get(b"a", b"")
@@ -160,7 +160,7 @@ def _count_failure(call: Fcall, subscription: Subscription) -> i64:
 
 
 def defer(call: Fcall) -> None:
-    """Give a message back to the group, as the last of all."""
+    """Return a message to the group, behind all others."""
     queue, subscription = _subscribed(call, 0, 2)
     delivery = subscription.find(_stamp(call, 1))
     if delivery is not None:
@@ -169,7 +169,7 @@ def defer(call: Fcall) -> None:
 
 
 def move_to_delayed(call: Fcall, job: Job | None, delay_ms: i64) -> None:
-    """Give a message back to the group for a while, with other data if need be."""
+    """Return a message to the group for a while, with new data if given."""
     queue, subscription = _subscribed(call, 1, 4)
     delivery = subscription.find(_stamp(call, 1))
     if job is None or delivery is None:
@@ -182,11 +182,11 @@ def move_to_delayed(call: Fcall, job: Job | None, delay_ms: i64) -> None:
     call.answer("ok")
 
 
-# -- who is not heard of -----------------------------------------------------------------------
+# -- stalled consumers -------------------------------------------------------------------------
 
 
 def reclaim(call: Fcall, idle_ms: i64, stalls_max: i64) -> None:
-    """Give messages to other consumers of a group whose own have not been heard of."""
+    """Redeliver messages of a group whose consumers are silent."""
     queue, subscription = _subscribed(call, 0, 0)
     reclaiming = Reclaiming(call, queue, subscription, idle_ms, stalls_max)
     units = verbs.GIVE_UNITS * subscription.pending_count()
@@ -195,7 +195,7 @@ def reclaim(call: Fcall, idle_ms: i64, stalls_max: i64) -> None:
 
 @final
 class Reclaiming(DeliveryWalk):
-    """Takes messages from consumers of a group that have not been heard of."""
+    """Takes messages back from silent consumers of a group."""
 
     def __init__(
         self, call: Fcall, queue: Queue, subscription: Subscription, idle_ms: i64, stalls_max: i64
@@ -208,19 +208,19 @@ class Reclaiming(DeliveryWalk):
         self.count: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Take some."""
-        # What is done in a later turn is done then.
+        """Check some messages."""
+        # A later slice runs at its own time.
         self._call.now_ms = now_ms
         if not verbs.is_alive(self._queue, self.subscription):
             return 0
         return super().step(most, now_ms)
 
     def look(self, delivery: Delivery, now_ms: i64) -> i64:
-        """Take one if nothing has been heard of it."""
-        audience = self._queue.audience
-        assert audience is not None
-        # All of them may have heard of it.
-        units: i64 = len(audience.subscriptions) // _ASKED_PER_UNIT
+        """Take one message back if its consumer is silent."""
+        subscriptions = self._queue.subscriptions
+        assert subscriptions is not None
+        # Each subscription may have had a heartbeat for it.
+        units: i64 = len(subscriptions.by_name) // _ASKED_PER_UNIT
         if not verbs.is_silent(self._queue, delivery, self._idle_ms, now_ms):
             return units
         _stall(self._call, self._queue, self.subscription, delivery, self._stalls_max)

@@ -1,6 +1,6 @@
-"""Functions that clients call by name: how many keys and arguments each takes, what it does.
+"""Functions that clients call by name: how many keys and arguments each takes, what it runs.
 
-A fixed table. Counts are checked here, so that a function may ask for any argument it has.
+The table is fixed. Counts are checked here, so that a function can read any argument it declares.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,9 @@ from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.function_call import Fcall
 from jobyard.protocols.glidemq.functions import add, flow, manage, ordering, values, work
 
-PREFIX: Final = b"glidemq_"
-# A flow has as many keys and arguments as it has jobs.
-MANY: Final = 1 << 30
+FUNCTION_PREFIX: Final = b"glidemq_"
+# A flow has keys and arguments for each of its jobs.
+ANY_COUNT: Final = 1 << 30
 
 
 @final
@@ -35,7 +35,7 @@ FUNCTIONS: Final[dict[bytes, Function]] = {
     b"glidemq_version": Function(add.version, (0, 1), (0, 0)),
     b"glidemq_addJob": Function(add.add_job, (4, 5), (17, 22)),
     b"glidemq_dedup": Function(add.dedup, (5, 6), (20, 23)),
-    b"glidemq_addFlow": Function(add.add_flow, (4, MANY), (9, MANY)),
+    b"glidemq_addFlow": Function(add.add_flow, (4, ANY_COUNT), (9, ANY_COUNT)),
     b"glidemq_pause": Function(add.pause, (2, 2), (0, 0)),
     b"glidemq_resume": Function(add.resume, (2, 2), (0, 0)),
     b"glidemq_promote": Function(work.promote, (3, 3), (1, 1)),
@@ -79,13 +79,13 @@ FUNCTIONS: Final[dict[bytes, Function]] = {
     b"glidemq_recordUsageAndCheckBudget": Function(
         values.record_usage_and_check_budget, (1, 1), (6, 6)
     ),
-    # What clients after version 93 call and have no older way for.
+    # Functions of clients after version 93 that have no older equivalent.
     b"glidemq_popListsReserve": Function(work.pop_lists, (2, 3), (1, 1)),
-    b"glidemq_updateJobFields": Function(manage.update_job_fields, (2, 2), (3, MANY)),
+    b"glidemq_updateJobFields": Function(manage.update_job_fields, (2, 2), (3, ANY_COUNT)),
     b"glidemq_retryJob": Function(manage.retry_job, (3, 3), (2, 2)),
     b"glidemq_trimBroadcast": Function(manage.trim_broadcast, (4, 4), (2, 2)),
     b"glidemq_casSchedulerEntry": Function(values.cas_scheduler_entry, (1, 1), (3, 3)),
-    b"glidemq_updateFlowBudget": Function(values.update_flow_budget, (1, 1), (0, MANY)),
+    b"glidemq_updateFlowBudget": Function(values.update_flow_budget, (1, 1), (0, ANY_COUNT)),
 }
 
 
@@ -98,7 +98,7 @@ def find_function(name: bytes) -> Function:
 
 
 def run(function: Function, call: Fcall) -> None:
-    """Run a function whose keys and arguments are as many as it takes."""
+    """Check the number of keys and arguments, and run a function."""
     if not function.keys_min <= call.keys_count <= function.keys_max:
         raise Wrong("ERR wrong number of keys")
     if not function.args_min <= call.args_count <= function.args_max:

@@ -1,4 +1,4 @@
-"""Functions over keys that are kept as they were set: locks, a worker's own rate, budgets."""
+"""Functions over stored keys: locks, a worker's own rate limit, budgets."""
 
 from typing import Final
 
@@ -7,39 +7,39 @@ from mypy_extensions import i64
 from jobyard.engine.glidemq import stored_values
 from jobyard.engine.jobs.queues import settings_of
 from jobyard.engine.state.yard import Yard
-from jobyard.model.glidemq.stored_values import HASH, NO_KIND, STRING
+from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.model.throttle.settings import DEFAULTS
 from jobyard.protocols.glidemq.errors import WRONG_TYPE, Wrong
 from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
 from jobyard.protocols.glidemq.keyspace import key_parts
-from jobyard.protocols.glidemq.keyspace.key_names import parse_key, refuse_family, side_kind
+from jobyard.protocols.glidemq.keyspace.key_names import parse_key, refuse_family, stored_kind
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.wire.json.read import JsonFields, read_object
 from jobyard.wire.resp.write import double_text
 
 _WINDOW_START: Final = b"windowStart"
 _COUNT: Final = b"count"
-# Kinds of tokens or costs that one call may name: each is looked for among all.
+# Kinds of tokens or costs in one call: each is searched in a list.
 NAMES_MAX: Final = 256
-# Sums of what is less are numbers still.
+# Sums of smaller numbers are still finite.
 _FLOAT_MAX: Final = 1e300
 
 
 def _lock(call: Fcall) -> bytes:
-    """Return the first key, which must be one of a string that is kept."""
+    """Return the first key, which must be a stored string."""
     name = parse_key(call.key(0))
-    known = side_kind(name)
-    if known == NO_KIND:
+    known = stored_kind(name)
+    if known == ValueKind.NONE:
         raise refuse_family(name)
-    if known != STRING:
+    if known != ValueKind.STRING:
         raise Wrong(WRONG_TYPE)
     return name.key
 
 
 def _hash(call: Fcall, family: bytes) -> bytes:
-    """Return the first key, which must be a hash that is kept of one family."""
+    """Return the first key, which must be a stored hash of one family."""
     name = parse_key(call.key(0))
-    if name.family != family or side_kind(name) != HASH:
+    if name.family != family or stored_kind(name) != ValueKind.HASH:
         raise refuse_family(name)
     return name.key
 
@@ -48,7 +48,7 @@ def _hash(call: Fcall, family: bytes) -> bytes:
 
 
 def try_lock(call: Fcall) -> None:
-    """Take a lock that nobody has, for a time."""
+    """Take a free lock, for a time."""
     key = _lock(call)
     ttl_ms = call.number(1, TIME_MAX, "ttl")
     is_free = stored_values.find(call.yard, key, call.now_ms) is None
@@ -60,7 +60,7 @@ def try_lock(call: Fcall) -> None:
 
 
 def unlock(call: Fcall) -> None:
-    """Give a lock back, if it is the caller's."""
+    """Release a lock that the caller holds."""
     key = _lock(call)
     held = stored_values.find(call.yard, key, call.now_ms)
     is_own = held is not None and held.text == call.arg(0)
@@ -70,7 +70,7 @@ def unlock(call: Fcall) -> None:
 
 
 def renew_lock(call: Fcall) -> None:
-    """Keep a lock for another time, if it is the caller's."""
+    """Extend a lock that the caller holds."""
     key = _lock(call)
     ttl_ms = call.number(1, TIME_MAX, "ttl")
     held = stored_values.find(call.yard, key, call.now_ms)
@@ -86,7 +86,7 @@ def renew_lock(call: Fcall) -> None:
 
 
 def cas_scheduler_entry(call: Fcall) -> None:
-    """Write a schedule if it is still what the caller has read, "" for none."""
+    """Write a schedule if it is still what the caller has read; "" for none."""
     key = _hash(call, b"schedulers")
     known = _table(call.yard, key, call.now_ms).get(call.arg(0), b"")
     if known == call.arg(1):
@@ -94,21 +94,21 @@ def cas_scheduler_entry(call: Fcall) -> None:
     call.answer_number(1 if known == call.arg(1) else 0)
 
 
-# -- a worker's own rate -----------------------------------------------------------------------
+# -- a worker's own rate limit -----------------------------------------------------------------
 
 
 def rate_limit(call: Fcall) -> None:
-    """Count one job of a window, and tell how long to wait; 0 for not at all.
+    """Count one job of a window; answer how long to wait, 0 for not at all.
 
-    A worker without a limit of its own asks for that of the queue.
+    A worker without a limit of its own uses that of the queue.
     """
     key = _hash(call, b"rate")
-    place = call.place(1, key_parts.META)
+    place = call.place(1, key_parts.KeyPart.META)
     most = call.any_number(0, "max")
     window_ms = call.any_number(1, "window")
     ts = call.number(2, TIME_MAX, "timestamp")
     if parse_key(key).queue != place.queue_name:
-        raise Wrong("CROSSSLOT Keys of one function name different queues")
+        raise Wrong("CROSSSLOT Keys of one function call belong to different queues")
     if most <= 0:
         queue = call.yard.queues.get(place.queue_name)
         settings = DEFAULTS if queue is None else settings_of(queue)
@@ -146,7 +146,7 @@ def _number(table: dict[bytes, bytes], field: bytes) -> i64:
 
 
 def check_budget(call: Fcall) -> None:
-    """Tell whether a flow has used up what it may."""
+    """Answer whether a flow has used up its budget."""
     key = _hash(call, b"budget")
     found = stored_values.find(call.yard, key, call.now_ms)
     if found is None:
@@ -156,7 +156,7 @@ def check_budget(call: Fcall) -> None:
 
 
 def record_usage_and_check_budget(call: Fcall) -> None:
-    """Count what a job of a flow has used, and tell whether that was too much."""
+    """Add the usage of a job to its flow; answer whether the budget is exceeded."""
     key = _hash(call, b"budget")
     found = stored_values.find(call.yard, key, call.now_ms)
     if found is None:
@@ -178,7 +178,7 @@ def record_usage_and_check_budget(call: Fcall) -> None:
 
 
 def update_flow_budget(call: Fcall) -> None:
-    """Change what a flow may use, and tell whether it has used more."""
+    """Change the budget of a flow; answer whether it is exceeded."""
     key = _hash(call, b"budget")
     if call.args_count % 2 != 0:
         raise Wrong("ERR wrong number of arguments")
@@ -193,7 +193,7 @@ def update_flow_budget(call: Fcall) -> None:
     limits = _numbers(table.get(b"maxTokens", b"")), _numbers(table.get(b"maxCosts", b""))
     is_over = _is_over(table, limits[0], limits[1])
     news[b"exceeded"] = b"1" if is_over else b"0"
-    # The field that says so stands in any case: the key does not go with those that do.
+    # Set `exceeded` before dropping fields: so the key is never empty and stays.
     stored_values.set_fields(call.yard, key, news, call.now_ms)
     stored_values.drop_fields(
         call.yard, found, [name for name, value in asked.items() if not value]
@@ -221,7 +221,7 @@ def _numbers(text: bytes) -> dict[bytes, float]:
     if len(fields.keys()) > NAMES_MAX:
         raise Wrong(f"ERR more than {NAMES_MAX} kinds of usage")
     found: dict[bytes, float] = {}
-    for name in fields.keys():  # noqa: SIM118  it is no dict
+    for name in fields.keys():  # noqa: SIM118  not a dict
         number = fields.number(name.encode(), 0.0)
         found[bytes_of(name)] = number if number < _FLOAT_MAX else 0.0
     return found

@@ -1,8 +1,8 @@
-"""The functions of workers: what is due, what is taken from the lists, how a run begins and ends.
+"""Functions of workers: promote due jobs, take jobs from lists, start and end a run.
 
-A job passes its gates when it is taken, so what a worker holds it may run: `moveToActive` refuses
-only what is not the caller's. A late answer for a job that was given back in the meantime counts
-while nobody else took it; what counts no more changes nothing.
+A job passes all limits when it is taken, so a worker may run every job it holds: `moveToActive`
+refuses only jobs that the caller does not hold. A late answer for a job that was released meanwhile
+counts as long as no other worker took it; after that it changes nothing.
 """
 
 from typing import Final
@@ -23,8 +23,9 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotHeld
 from jobyard.model.family import GLIDE
 from jobyard.model.job import LEASED, RAW, Job
-from jobyard.model.queue import LISTED, Lease, Queue
-from jobyard.model.throttle.ready_lists import PROMOTED, STACK
+from jobyard.model.lease import Lease, Proof
+from jobyard.model.queue import Queue
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.function_call import NUMBER_MAX, TIME_MAX, Fcall
 from jobyard.protocols.glidemq.functions import subscribed
@@ -42,33 +43,33 @@ from jobyard.wire.resp.write import write_array, write_bulk
 
 POP_MAX: Final = 1000
 PROMOTE_MAX: Final = 1000
-# How many of those that are next to come are looked at for a client whose clock is ahead.
+# How many of the next delayed jobs are checked for a client whose clock is ahead.
 _AHEAD_MAX: Final = 1024
 
 
 def job_at(call: Fcall, at: i64) -> Job | None:
-    """Return the job a key leads to."""
-    place = call.place(at, key_parts.JOB)
+    """Return the job that a key names."""
+    place = call.place(at, key_parts.KeyPart.JOB)
     queue = call.yard.queues.get(place.queue_name)
     return None if queue is None else glide_add.find(call.yard, queue, place.rest)
 
 
 def job_named(call: Fcall, queue_at: i64, part: i64, id_at: i64) -> Job | None:
-    """Return the job an argument names, of the queue a key leads to."""
+    """Return the job that an argument names, in the queue that a key names."""
     queue = call.known_queue(queue_at, part)
     return None if queue is None else glide_add.find(call.yard, queue, call.text(id_at))
 
 
-# -- what is due -------------------------------------------------------------------------------
+# -- due jobs ----------------------------------------------------------------------------------
 
 
 def promote(call: Fcall) -> None:
-    """Let jobs be taken by workers whose time has come."""
-    place = call.place(0, key_parts.SCHEDULED)
-    call.same_queue(1, key_parts.STREAM, place)
-    call.same_queue(2, key_parts.EVENTS, place)
+    """Make jobs that are due available to workers."""
+    place = call.place(0, key_parts.KeyPart.SCHEDULED)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
+    call.same_queue(2, key_parts.KeyPart.EVENTS, place)
     ts = call.number(0, NUMBER_MAX, "timestamp")
-    queue = call.known_queue(0, key_parts.SCHEDULED)
+    queue = call.known_queue(0, key_parts.KeyPart.SCHEDULED)
     promoted: i64 = 0
     if queue is not None:
         promoted = subscribed.promote(call, queue, ts)
@@ -78,16 +79,16 @@ def promote(call: Fcall) -> None:
 
 
 def _promote_ahead(call: Fcall, queue: Queue, ts: i64, most: i64) -> i64:
-    """Promote jobs that are due by the clock of the caller, though not yet by that of the yard."""
+    """Promote jobs that are due by the caller's clock, though not yet by the yard's."""
     early: list[Job] = []
-    # Of a heap the next to come are among the first.
+    # The next jobs of a heap are near its start.
     for item in queue.delayed.items[:_AHEAD_MAX]:
         assert isinstance(item, Job)
         if due_label(call.yard, item) <= ts:
             early.append(item)
     early.sort(key=_due_of)
     for job in early[: max(int(most), 0)]:
-        glide_move.move_to_shelf(call.yard, job, call.now_ms)
+        glide_move.move_to_list(call.yard, job, call.now_ms)
     if early:
         offer(call.yard, queue, call.now_ms)
     return min(len(early), max(most, 0))
@@ -98,10 +99,10 @@ def _due_of(job: Job) -> tuple[int, int, int]:
 
 
 def next_due(call: Fcall) -> None:
-    """Tell when something is due next, by the clock of who asked for it."""
-    place = call.place(0, key_parts.SCHEDULED)
-    call.same_queue(1, key_parts.RATELIMITED, place)
-    queue = call.known_queue(0, key_parts.SCHEDULED)
+    """Answer when the next job is due, as wall time."""
+    place = call.place(0, key_parts.KeyPart.SCHEDULED)
+    call.same_queue(1, key_parts.KeyPart.RATELIMITED, place)
+    queue = call.known_queue(0, key_parts.KeyPart.SCHEDULED)
     due_ms: i64 = -1 if queue is None else glide_move.next_due(queue)
     call.answer_number(due_ms + call.yard.journal.wall_offset_ms if due_ms > 0 else due_ms)
 
@@ -110,11 +111,11 @@ def next_due(call: Fcall) -> None:
 
 
 def pop_lists(call: Fcall) -> None:
-    """Take jobs that were promoted with a priority; if there are none, the last that came."""
-    place = call.place(0, key_parts.PRIORITY)
-    call.same_queue(1, key_parts.LIFO, place)
+    """Take jobs that were promoted with a priority; if there are none, the newest LIFO jobs."""
+    place = call.place(0, key_parts.KeyPart.PRIORITY)
+    call.same_queue(1, key_parts.KeyPart.LIFO, place)
     count = min(call.number(0, NUMBER_MAX, "count"), POP_MAX)
-    queue = call.known_queue(0, key_parts.PRIORITY)
+    queue = call.known_queue(0, key_parts.KeyPart.PRIORITY)
     leases: list[Lease] = []
     if queue is not None:
         leases = glide_take.take_lists(call.yard, queue, count, call.now_ms)
@@ -122,21 +123,23 @@ def pop_lists(call: Fcall) -> None:
 
 
 def rpop_and_reserve(call: Fcall) -> None:
-    """Take jobs from one list, no more than may run at once."""
-    place = call.place(0, key_parts.META)
-    call.same_queue(1, key_parts.STREAM, place)
-    call.same_queue(2, key_parts.LIST_ACTIVE, place)
+    """Take jobs from one list, no more than the concurrency limit allows."""
+    place = call.place(0, key_parts.KeyPart.META)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
+    call.same_queue(2, key_parts.KeyPart.LIST_ACTIVE, place)
     listed = key_parts.find_place(parse_key(call.key(3)))
-    if listed.part not in (key_parts.PRIORITY, key_parts.LIFO):
+    if listed.part not in (key_parts.KeyPart.PRIORITY, key_parts.KeyPart.LIFO):
         raise Wrong("ERR wrong key at 4")
     call.same_queue(3, listed.part, place)
     check_group(call.arg(0))
     count = min(call.number_or(1, 1, "count"), POP_MAX)
-    queue = call.known_queue(0, key_parts.META)
+    queue = call.known_queue(0, key_parts.KeyPart.META)
     leases: list[Lease] = []
     if queue is not None:
-        shelf = PROMOTED if listed.part == key_parts.PRIORITY else STACK
-        leases = glide_take.take_list(call.yard, queue, shelf, count, call.now_ms)
+        ready_list = (
+            ReadyList.PROMOTED if listed.part == key_parts.KeyPart.PRIORITY else ReadyList.LIFO
+        )
+        leases = glide_take.take_list(call.yard, queue, ready_list, count, call.now_ms)
     _answer_ids(call, leases)
 
 
@@ -146,11 +149,11 @@ def _answer_ids(call: Fcall, leases: list[Lease]) -> None:
 
 
 def check_concurrency(call: Fcall) -> None:
-    """Tell how many more jobs of a queue may run; -1 where there is no limit."""
-    place = call.place(0, key_parts.META)
-    call.same_queue(1, key_parts.STREAM, place)
-    call.same_queue(2, key_parts.LIST_ACTIVE, place)
-    queue = call.known_queue(0, key_parts.META)
+    """Answer how many more jobs of a queue may run; -1 without a limit."""
+    place = call.place(0, key_parts.KeyPart.META)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
+    call.same_queue(2, key_parts.KeyPart.LIST_ACTIVE, place)
+    queue = call.known_queue(0, key_parts.KeyPart.META)
     most: i64 = -1 if queue is None else settings_of(queue).concurrency
     if queue is None or most <= 0:
         call.answer_number(-1)
@@ -162,17 +165,17 @@ def check_concurrency(call: Fcall) -> None:
 
 
 def heal_list_active(call: Fcall) -> None:
-    """Tell by how much the count of jobs taken from lists was wrong, which it never is."""
-    call.place(0, key_parts.ID)
+    """Answer by how much the count of jobs taken from lists was wrong, which is always 0 here."""
+    call.place(0, key_parts.KeyPart.ID)
     call.answer_number(0)
 
 
 def get_active_list_job_ids(call: Fcall) -> None:
-    """Tell which jobs run that were taken from lists."""
-    call.place(0, key_parts.ID)
+    """Answer with the ids of running jobs that were taken from lists."""
+    call.place(0, key_parts.KeyPart.ID)
     start = call.any_number(0, "start")
     end = call.any_number(1, "end")
-    queue = call.known_queue(0, key_parts.ID)
+    queue = call.known_queue(0, key_parts.KeyPart.ID)
     jobs = [] if queue is None else _list_jobs(queue)
     jobs.sort(key=_seq_of)
     first = max(int(start), 0)
@@ -184,7 +187,7 @@ def _list_jobs(queue: Queue) -> list[Job]:
     found: list[Job] = []
     for item in queue.leased.items:
         assert isinstance(item, Job)
-        if item.lease is not None and item.lease.terms.proof == LISTED:
+        if item.lease is not None and item.lease.terms.proof == Proof.LISTED:
             found.append(item)
     return found
 
@@ -193,14 +196,14 @@ def _seq_of(job: Job) -> int:
     return job.key
 
 
-# -- the begin of a run ------------------------------------------------------------------------
+# -- the start of a run ------------------------------------------------------------------------
 
 
 def move_to_active(call: Fcall) -> None:
-    """Begin a run, and tell all of the job."""
-    place = call.place(0, key_parts.JOB)
+    """Start a run, and answer with the job's fields."""
+    place = call.place(0, key_parts.KeyPart.JOB)
     if call.keys_count > 1:
-        call.same_queue(1, key_parts.STREAM, place)
+        call.same_queue(1, key_parts.KeyPart.STREAM, place)
     call.number(0, TIME_MAX, "timestamp")
     entry = call.text(1)
     job = job_at(call, 0)
@@ -218,7 +221,7 @@ def move_to_active(call: Fcall) -> None:
     elif how == glide_take.IS_EXPIRED:
         call.answer("EXPIRED")
     else:
-        # Not "", at which a worker would complete what is not its own.
+        # Not "": a worker would then complete a job that it does not hold.
         call.answer("GROUP_FULL")
 
 
@@ -226,7 +229,7 @@ def move_to_active(call: Fcall) -> None:
 
 
 def complete(call: Fcall) -> None:
-    """End a run well."""
+    """Complete a run."""
     _check_end_keys(call)
     if call.arg(4) != GROUP:
         subscribed.complete(call, label_at=8)
@@ -240,21 +243,21 @@ def complete(call: Fcall) -> None:
 def _check_end_keys(call: Fcall) -> None:
     if call.keys_count not in (5, 9):
         raise Wrong("ERR wrong number of keys")
-    place = call.place(0, key_parts.STREAM)
-    call.same_queue(1, key_parts.COMPLETED, place)
-    call.same_queue(2, key_parts.EVENTS, place)
-    call.same_queue(3, key_parts.JOB, place)
-    call.same_queue(4, key_parts.METRICS_COMPLETED, place)
+    place = call.place(0, key_parts.KeyPart.STREAM)
+    call.same_queue(1, key_parts.KeyPart.COMPLETED, place)
+    call.same_queue(2, key_parts.KeyPart.EVENTS, place)
+    call.same_queue(3, key_parts.KeyPart.JOB, place)
+    call.same_queue(4, key_parts.KeyPart.METRICS_COMPLETED, place)
     if call.keys_count > 5:
-        parent = call.place(5, key_parts.DEPS)
-        call.same_queue(6, key_parts.JOB, parent)
-        call.same_queue(7, key_parts.STREAM, parent)
-        call.same_queue(8, key_parts.EVENTS, parent)
+        parent = call.place(5, key_parts.KeyPart.DEPS)
+        call.same_queue(6, key_parts.KeyPart.JOB, parent)
+        call.same_queue(7, key_parts.KeyPart.STREAM, parent)
+        call.same_queue(8, key_parts.KeyPart.EVENTS, parent)
     call.number(3, TIME_MAX, "timestamp")
 
 
 def read_keep(call: Fcall, at: i64) -> Keep:
-    """Return how jobs at rest are kept: the mode, how many, for how many seconds."""
+    """Parse how ended jobs are kept: the mode, how many, for how many seconds."""
     mode = call.arg(at)
     if mode == b"true":
         return Keep(is_kept=False)
@@ -270,10 +273,10 @@ def read_keep(call: Fcall, at: i64) -> Keep:
 
 
 def _complete(call: Fcall, keep: Keep, *, label_at: i64, is_quiet: bool) -> None:
-    """Complete a job, if it is the caller's to complete."""
+    """Complete a job, if the caller may still do so."""
     label = call.text(label_at)
     parent = job_at(call, 6) if call.keys_count > 6 and label else None
-    job = job_named(call, 0, key_parts.STREAM, 0)
+    job = job_named(call, 0, key_parts.KeyPart.STREAM, 0)
     if job is None:
         return
     call.events.is_quiet = is_quiet
@@ -281,17 +284,17 @@ def _complete(call: Fcall, keep: Keep, *, label_at: i64, is_quiet: bool) -> None
     try:
         glide_finish.complete(call.yard, job, call.text(1), value, keep, call.now_ms)
     except NotHeld:
-        # Somebody else has it by now, or it is at rest: what is told too late does not count.
+        # Another worker holds it by now, or it has ended: a late answer does not count.
         return
     finally:
         call.events.is_quiet = False
     if parent is not None:
-        # It may know the job by name alone.
+        # The parent may know the job only by its label.
         complete_child(call.yard, parent, label, call.arg(2), call.now_ms)
 
 
 def complete_and_fetch_next(call: Fcall) -> None:
-    """End a run well, and begin the next."""
+    """Complete a run, and start the next."""
     _check_end_keys(call)
     job_id = call.arg(0)
     if call.arg(4) != GROUP:
@@ -301,7 +304,7 @@ def complete_and_fetch_next(call: Fcall) -> None:
     keep = read_keep(call, 6)
     consumer = call.text(5)
     _complete(call, keep, label_at=9, is_quiet=call.is_set(17))
-    queue = call.known_queue(0, key_parts.STREAM)
+    queue = call.known_queue(0, key_parts.KeyPart.STREAM)
     lease: Lease | None = None
     if queue is not None:
         lease = glide_take.take_next(call.yard, queue, consumer, call.now_ms)
@@ -311,7 +314,7 @@ def complete_and_fetch_next(call: Fcall) -> None:
 
 
 def write_next(yard: Yard, out: BytesWriter, job_id: bytes, lease: Lease | None) -> None:
-    """Write that one job is done, and the next."""
+    """Write the id of the completed job, and the next job."""
     if lease is None:
         write_array(out, 2)
         write_bulk(out, b"NEXT_NONE")
@@ -324,7 +327,7 @@ def write_next(yard: Yard, out: BytesWriter, job_id: bytes, lease: Lease | None)
     write_bulk(out, b"NEXT_REVOKED" if is_over else b"NEXT_HASH")
     write_bulk(out, job_id)
     write_bulk(out, glide_add.id_bytes(job))
-    if lease.terms.proof == LISTED:
+    if lease.terms.proof == Proof.LISTED:
         write_bulk(out, b"")
     else:
         write_entry_id(out, job)
@@ -333,12 +336,12 @@ def write_next(yard: Yard, out: BytesWriter, job_id: bytes, lease: Lease | None)
 
 
 def fail(call: Fcall) -> None:
-    """End a run badly."""
-    place = call.place(0, key_parts.STREAM)
-    call.same_queue(1, key_parts.FAILED, place)
-    call.same_queue(2, key_parts.SCHEDULED, place)
-    call.same_queue(3, key_parts.EVENTS, place)
-    call.same_queue(4, key_parts.JOB, place)
+    """Fail a run."""
+    place = call.place(0, key_parts.KeyPart.STREAM)
+    call.same_queue(1, key_parts.KeyPart.FAILED, place)
+    call.same_queue(2, key_parts.KeyPart.SCHEDULED, place)
+    call.same_queue(3, key_parts.KeyPart.EVENTS, place)
+    call.same_queue(4, key_parts.KeyPart.JOB, place)
     call.number(3, TIME_MAX, "timestamp")
     attempts = call.number(4, NUMBER_MAX, "maxAttempts")
     backoff_ms = call.number(5, TIME_MAX, "backoff")
@@ -346,7 +349,7 @@ def fail(call: Fcall) -> None:
         subscribed.fail(call, attempts, backoff_ms)
         return
     keep = read_keep(call, 7)
-    job = job_named(call, 0, key_parts.STREAM, 0)
+    job = job_named(call, 0, key_parts.KeyPart.STREAM, 0)
     if job is None:
         call.answer("failed")
         return
@@ -356,7 +359,7 @@ def fail(call: Fcall) -> None:
     call.events.is_quiet = call.is_set(11)
     try:
         if call.is_set(13):
-            # A limit held it up: that is no attempt.
+            # A rate limit held it up: this is not an attempt.
             glide_finish.defer(call.yard, job, entry, backoff_ms, call.now_ms)
         else:
             told = glide_finish.fail(
@@ -370,13 +373,13 @@ def fail(call: Fcall) -> None:
 
 
 def defer_active(call: Fcall) -> None:
-    """Give a job back to the end of the line, as if it had not been taken."""
-    place = call.place(0, key_parts.STREAM)
-    call.same_queue(1, key_parts.JOB, place)
+    """Release a job to the end of the queue, as if it had not been taken."""
+    place = call.place(0, key_parts.KeyPart.STREAM)
+    call.same_queue(1, key_parts.KeyPart.JOB, place)
     if call.arg(2) != GROUP:
         subscribed.defer(call)
         return
-    job = job_named(call, 0, key_parts.STREAM, 0)
+    job = job_named(call, 0, key_parts.KeyPart.STREAM, 0)
     is_held = job is not None and job.state == LEASED and glide_finish.is_held(job, call.text(1))
     if job is not None and is_held:
         glide_finish.defer(call.yard, job, call.text(1), 0, call.now_ms)
@@ -384,11 +387,11 @@ def defer_active(call: Fcall) -> None:
 
 
 def move_active_to_delayed(call: Fcall) -> None:
-    """Give a job back for a while, with other data if need be."""
-    place = call.place(0, key_parts.JOB)
-    call.same_queue(1, key_parts.STREAM, place)
-    call.same_queue(2, key_parts.SCHEDULED, place)
-    call.same_queue(3, key_parts.EVENTS, place)
+    """Release a job for a while, with new data if given."""
+    place = call.place(0, key_parts.KeyPart.JOB)
+    call.same_queue(1, key_parts.KeyPart.STREAM, place)
+    call.same_queue(2, key_parts.KeyPart.SCHEDULED, place)
+    call.same_queue(3, key_parts.KeyPart.EVENTS, place)
     ts = call.number(2, TIME_MAX, "timestamp")
     until = call.number(3, TIME_MAX, "delayedUntil")
     job = job_at(call, 0)
@@ -412,13 +415,13 @@ def move_active_to_delayed(call: Fcall) -> None:
     call.answer("ok")
 
 
-# -- who is not heard of -----------------------------------------------------------------------
+# -- stalled workers ---------------------------------------------------------------------------
 
 
 def reclaim_stalled(call: Fcall) -> None:
-    """Give back jobs of the stream whose workers have not been heard of."""
-    place = call.place(0, key_parts.STREAM)
-    call.same_queue(1, key_parts.EVENTS, place)
+    """Release jobs of the stream whose workers are silent."""
+    place = call.place(0, key_parts.KeyPart.STREAM)
+    call.same_queue(1, key_parts.KeyPart.EVENTS, place)
     idle_ms = call.number(2, TIME_MAX, "minIdle")
     most = call.number(3, NUMBER_MAX, "maxStalled")
     lock_ms = call.number_or(7, 0, "lockDuration")
@@ -429,9 +432,9 @@ def reclaim_stalled(call: Fcall) -> None:
 
 
 def reclaim_stalled_list_jobs(call: Fcall) -> None:
-    """Give back jobs taken from lists whose workers have not been heard of."""
-    place = call.place(0, key_parts.STREAM)
-    call.same_queue(1, key_parts.EVENTS, place)
+    """Release jobs taken from lists whose workers are silent."""
+    place = call.place(0, key_parts.KeyPart.STREAM)
+    call.same_queue(1, key_parts.KeyPart.EVENTS, place)
     idle_ms = call.number(0, TIME_MAX, "minIdle")
     most = call.number(1, NUMBER_MAX, "maxStalled")
     lock_ms = call.number_or(4, 0, "lockDuration")
@@ -439,7 +442,7 @@ def reclaim_stalled_list_jobs(call: Fcall) -> None:
 
 
 def _reclaim(call: Fcall, idle_ms: i64, most: i64, lock_ms: i64, *, is_list: bool) -> None:
-    queue = call.known_queue(0, key_parts.STREAM)
+    queue = call.known_queue(0, key_parts.KeyPart.STREAM)
     count: i64 = 0
     if queue is not None:
         silent_ms = lock_ms if lock_ms > 0 else idle_ms

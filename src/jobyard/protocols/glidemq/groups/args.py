@@ -1,6 +1,6 @@
-"""What commands of consumer groups say, read before anything is done: streams, ids, options.
+"""Arguments of consumer group commands, parsed before anything is done: streams, ids, options.
 
-The same for the workers of a queue and for those who subscribe to it.
+The same for the workers of a queue and for its subscriptions.
 """
 
 from typing import Final, final
@@ -12,26 +12,26 @@ from jobyard.protocols.glidemq.errors import SYNTAX, Wrong
 from jobyard.protocols.glidemq.function_call import whole
 from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
-from jobyard.protocols.glidemq.keyspace.key_parts import Place, find_place
+from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, find_place
 from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX, parse_entry
 
-# Entries of a stream that one XREAD tells: who follows it asks again from there.
+# Entries that one XREAD returns: a reader asks again from the last one.
 READ_MAX: Final = 1000
 BAD_ENTRY: Final = "ERR Invalid stream ID specified as stream command argument"
 PENDING_MAX: Final = 10_000
 CLAIM_COUNT: Final = 100
-COUNT_MAX: Final = 1000
+ENTRIES_READ_MAX: Final = 1000
 NEW: Final = b">"
 _UNBALANCED: Final = (
     "ERR Unbalanced 'xreadgroup' list of streams: for each stream key an ID must be specified."
 )
 
 
-def stream_place(key: bytes) -> Place:
+def stream_place(key: bytes) -> KeyPlace:
     """Return the queue whose stream a key is."""
     place = find_place(parse_key(key))
-    if place.part != key_parts.STREAM:
-        raise Wrong("ERR only the stream of a queue has consumer groups here")
+    if place.part != key_parts.KeyPart.STREAM:
+        raise Wrong("ERR only the stream of a queue can have consumer groups")
     return place
 
 
@@ -70,22 +70,22 @@ def read_consumer(call: Call) -> str:
     try:
         return call.arg(3).decode()
     except UnicodeDecodeError:
-        raise Wrong("ERR the name of a consumer must be UTF-8") from None
+        raise Wrong("ERR the consumer name must be UTF-8") from None
 
 
 @final
-class Reading:
-    """One XREADGROUP, read."""
+class GroupReadArgs:
+    """Arguments of XREADGROUP."""
 
     def __init__(self, call: Call) -> None:
         if not call.is_word(1, b"GROUP") or call.count() < 7:
             raise Wrong(SYNTAX)
         self.group: bytes = call.arg(2)
         self.consumer: str = read_consumer(call)
-        self.count: i64 = COUNT_MAX
-        # -1: not to wait.
+        self.count: i64 = ENTRIES_READ_MAX
+        # -1: do not wait.
         self.block_ms: i64 = -1
-        # What is given is over at once.
+        # Entries count as acknowledged when they are delivered.
         self.is_noack: bool = False
         at = self._read_options(call)
         named: i64 = call.count() - at
@@ -106,7 +106,7 @@ class Reading:
                 return at + 1
             if call.is_word(at, b"COUNT"):
                 asked = _number(call, at + 1)
-                self.count = min(asked, COUNT_MAX) if asked > 0 else COUNT_MAX
+                self.count = min(asked, ENTRIES_READ_MAX) if asked > 0 else ENTRIES_READ_MAX
                 at += 1
             elif call.is_word(at, b"BLOCK"):
                 self.block_ms = _number(call, at + 1)
@@ -121,11 +121,11 @@ class Reading:
         raise Wrong(SYNTAX)
 
     def only_new(self) -> bool:
-        """Tell whether all that is asked for is what nobody has yet."""
+        """Return whether only new entries are requested."""
         return all(text == NEW for text in self.ids)
 
     def is_by(self, queue_name: str, consumer: str) -> bool:
-        """Tell whether a consumer reads the stream of one queue, and no other."""
+        """Return whether a consumer reads the stream of this queue, and no other."""
         return self.consumer == consumer and self.names == [queue_name]
 
 
@@ -136,8 +136,8 @@ def _number(call: Call, at: i64) -> i64:
 
 
 @final
-class Pending:
-    """The long form of XPENDING: which of the entries that somebody has."""
+class PendingArgs:
+    """Arguments of the long form of XPENDING: which of the pending entries."""
 
     def __init__(self, call: Call) -> None:
         at: i64 = 3
@@ -155,8 +155,8 @@ class Pending:
 
 
 @final
-class AutoClaim:
-    """An XAUTOCLAIM: from where on, how many, how long they must have been idle."""
+class AutoClaimArgs:
+    """Arguments of XAUTOCLAIM: from which id, how many, minimum idle time."""
 
     def __init__(self, call: Call) -> None:
         self.consumer: bytes = call.arg(3)
@@ -167,7 +167,7 @@ class AutoClaim:
         at: i64 = 6
         while at < call.count():
             if call.is_word(at, b"COUNT") and at + 1 < call.count():
-                self.count = min(max(call.integer(at + 1), 1), COUNT_MAX)
+                self.count = min(max(call.integer(at + 1), 1), ENTRIES_READ_MAX)
                 at += 1
             elif call.is_word(at, b"JUSTID"):
                 self.is_short = True
@@ -177,8 +177,8 @@ class AutoClaim:
 
 
 @final
-class Claim:
-    """An XCLAIM: which entries, how long they must have been idle, how they are counted then."""
+class ClaimArgs:
+    """Arguments of XCLAIM: which entries, minimum idle time, and the counters to set."""
 
     def __init__(self, call: Call) -> None:
         self.consumer: bytes = call.arg(3)
@@ -189,14 +189,14 @@ class Claim:
             self.stamps.append(entry_id(call.arg(at)))
             at += 1
         self.is_short: bool = False
-        # Since when they are idle then, and how often they were given; -1 where nothing is said.
+        # The idle time and the delivery count to set; -1 if not given.
         self.idle_ms: i64 = -1
         self.times: i64 = -1
         while at < call.count():
             if call.is_word(at, b"JUSTID"):
                 self.is_short = True
             elif not call.is_word(at, b"FORCE"):
-                # IDLE, TIME, RETRYCOUNT, LASTID: each has a number or an id behind it.
+                # IDLE, TIME, RETRYCOUNT, LASTID: each is followed by a number or an id.
                 if at + 1 >= call.count():
                     raise Wrong(SYNTAX)
                 self._read_number(call, at)

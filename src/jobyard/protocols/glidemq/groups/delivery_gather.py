@@ -1,4 +1,4 @@
-"""Entries that a group other than `workers` was given: found in slices, and told in pieces."""
+"""Pending entries of subscriptions: found in slices, and written in pieces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.deliveries import ENOUGH, DeliveryWalk
+from jobyard.engine.subscriptions.deliveries import ENOUGH, DeliveryWalk
 from jobyard.protocols.glidemq.keyspace.views.stream import entry_text
 from jobyard.protocols.glidemq.long_commands import Pieces
 from jobyard.wire.resp.write import write_array, write_bulk, write_integer
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def idle_ms(delivery: Delivery, now_ms: i64) -> i64:
-    """Return how long nothing was heard of an entry."""
+    """Return how long an entry has been idle."""
     return max(now_ms - delivery.at_ms, 0)
 
 
 @final
 class DeliveryGather(DeliveryWalk):
-    """The first `count` entries from `low` to `high` that were given and are not over, in order."""
+    """The first `count` pending entries from `low` to `high`, in order."""
 
     def __init__(
         self, call: Call, subscription: Subscription, low: i64, high: i64, count: i64
@@ -34,21 +34,21 @@ class DeliveryGather(DeliveryWalk):
         self.is_reading = True
         self._call = call
         self._count: i64 = count
-        # Given to whom, and how long nothing must have been heard of them; b"" for all.
+        # Which consumer, b"" for all, and the minimum idle time.
         self.consumer: bytes = b""
         self.least_ms: i64 = 0
         self.items: list[Delivery] = []
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Look at some."""
-        # What is found in a later turn is told as it is then.
+        """Check some entries."""
+        # Entries found in a later turn are reported as of then.
         self._call.now_ms = now_ms
         if self._count <= 0 or (self.consumer and self.consumer not in self.subscription.held):
             return 0
         return super().step(most, now_ms)
 
     def look(self, delivery: Delivery, now_ms: i64) -> i64:
-        """Remember one that is asked for."""
+        """Remember an entry that matches."""
         if self._is_asked_for(delivery, now_ms):
             self.items.append(delivery)
         return ENOUGH if len(self.items) >= self._count else 0
@@ -58,7 +58,7 @@ class DeliveryGather(DeliveryWalk):
         return is_wanted and idle_ms(delivery, now_ms) >= self.least_ms
 
     def still_given(self, now_ms: i64) -> list[Delivery]:
-        """Return those that were found and are still as they were asked for."""
+        """Return the entries found that are still pending and still match."""
         subscription = self.subscription
         return [
             one
@@ -69,7 +69,7 @@ class DeliveryGather(DeliveryWalk):
 
 @final
 class GivenEntries(Pieces):
-    """Entries that were given, to whom, since when, and how often."""
+    """Pending entries, each with its consumer, idle time and delivery count."""
 
     def __init__(self, found: DeliveryGather, now_ms: i64) -> None:
         super().__init__(len(found.items))
@@ -77,11 +77,11 @@ class GivenEntries(Pieces):
         self._now_ms: i64 = now_ms
 
     def write_head(self, out: BytesWriter) -> None:
-        """Write how many there are."""
+        """Write the header with the number of entries."""
         write_array(out, self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one."""
+        """Write one entry."""
         delivery = self._items[at]
         write_array(out, 4)
         write_bulk(out, entry_text(delivery.stamp))

@@ -1,8 +1,8 @@
-"""Entries of a stream that somebody holds, found and counted in slices.
+"""Pending entries of the workers of a stream, found and counted in slices.
 
-Those who hold them are in no order. Some are put in order at a time, and the pieces are merged, so
-that no slice is long, however many there are. What changes meanwhile is found as it is then, or not
-at all; what stays is found once.
+Leases are in no order. They are sorted in runs of limited size, and the runs are merged, so that no
+slice is long, however many there are. An entry that changes meanwhile is found in its new state, or
+not at all; one that stays is found once.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
-from jobyard.model.index.item_set import Walk
+from jobyard.model.index.item_set import ItemSetWalk
 from jobyard.model.job import Job
-from jobyard.model.queue import LISTED, Lease
+from jobyard.model.lease import Lease, Proof
 from jobyard.protocols.glidemq.keyspace.gather import PER_UNIT, Gather, free_found, job_of
 from jobyard.protocols.glidemq.keyspace.views.stream import (
     ENTRY_MAX,
@@ -26,10 +26,11 @@ from jobyard.protocols.glidemq.keyspace.views.stream import (
 
 if TYPE_CHECKING:
     from jobyard.model.index.item import Item
-    from jobyard.model.queue import Queue, Terms
+    from jobyard.model.lease import Terms
+    from jobyard.model.queue import Queue
     from jobyard.protocols.glidemq.call import Call
 
-# So many are put in order at once, and so many of them in one unit of work.
+# Length of a run, and how many entries of it are sorted in one unit of work.
 _RUN: Final = 1024
 _SORTED_PER_UNIT: Final = 8
 
@@ -38,7 +39,7 @@ def held_lease(item: Item) -> Lease | None:
     """Return the lease on a job of the stream; None if it has no entry there, or is gone."""
     assert isinstance(item, Job)
     lease = item.lease
-    if lease is None or lease.terms.proof == LISTED or item.id < item.queue.gone_before:
+    if lease is None or lease.terms.proof == Proof.LISTED or item.id < item.queue.gone_before:
         return None
     return lease
 
@@ -49,30 +50,30 @@ def _stamp_of(item: Item) -> int:
 
 @final
 class HeldGather(Gather):
-    """The first entries from `low` to `high` that somebody holds, as leases, in their order."""
+    """The first held entries from `low` to `high`, as leases, in order."""
 
     def __init__(self, call: Call, queue: Queue, low: i64, high: i64) -> None:
         super().__init__()
         self._call = call
-        self._walk: Walk | None = Walk(queue.leased)
+        self._walk: ItemSetWalk | None = ItemSetWalk(queue.leased)
         self._low: i64 = low
         self._high: i64 = high
-        # Held by whom, and how long they must have been silent; b"" for all.
+        # Which consumer, b"" for all, and the minimum idle time.
         self.consumer: bytes = b""
         self.least_ms: i64 = 0
-        # Whether those that were taken at other doors count, too.
+        # Whether leases taken at other doors count, too.
         self.is_any_door: bool = True
-        # Those met last, and those before in pieces; of each piece the first stands last.
+        # The current run, and the sorted runs; each run has its first entry last.
         self._met: list[Item] = []
         self._runs: list[list[Item]] = []
-        # The first of each piece, and which one it is.
+        # The first entry of each run, and the number of the run.
         self._heads: list[tuple[int, int]] = []
         self._terms: Terms | None = None
         self._is_wanted: bool = False
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Look at some, or merge some."""
-        # What is found in a later turn is told as it is then.
+        """Check some leases, or merge some."""
+        # Entries found in a later turn are reported as of then.
         self._call.now_ms = now_ms
         done: i64 = 0
         while done < most:
@@ -85,7 +86,7 @@ class HeldGather(Gather):
         return done
 
     def abandon(self) -> Task | None:
-        """Go no further."""
+        """Stop the search."""
         if self._walk is not None:
             self._walk.leave()
             self._walk = None
@@ -119,7 +120,7 @@ class HeldGather(Gather):
         return idle_ms(lease, now_ms) >= self.least_ms
 
     def _end_run(self) -> None:
-        """Put those in order that were met, and keep as many of them as can be asked for."""
+        """Sort the current run, and keep no more of it than can be requested."""
         run = self._met
         self._met = []
         run.sort(key=_stamp_of, reverse=True)
@@ -129,7 +130,7 @@ class HeldGather(Gather):
         self._runs.append(run)
 
     def _merge_one(self) -> bool:
-        """Take the first of all pieces; False if it is enough."""
+        """Take the first entry of all runs; return False if that is enough."""
         stamp, number = heappop(self._heads)
         run = self._runs[number]
         lease = run.pop()
@@ -137,14 +138,14 @@ class HeldGather(Gather):
         if run:
             heappush(self._heads, (_stamp_of(run[len(run) - 1]), number))
         if held_lease(lease.job) is not lease:
-            # It has ended since.
+            # This lease has ended since.
             return True
         return self.take(lease, stamp)
 
 
 @final
 class Gathers(Task):
-    """Several searches, or what they leave to be freed, one after the other."""
+    """Several searches, or the tasks that free their results, one after the other."""
 
     def __init__(self, tasks: list[Task]) -> None:
         super().__init__()
@@ -153,7 +154,7 @@ class Gathers(Task):
         self._at: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Go on with the one that is not through."""
+        """Continue with the current task."""
         done: i64 = 0
         while self._at < len(self._tasks) and done < most:
             left = most - done
@@ -164,7 +165,7 @@ class Gathers(Task):
         return min(done, most - 1) if self._at >= len(self._tasks) else max(done, most)
 
     def abandon(self) -> Task | None:
-        """Go no further."""
+        """Stop all searches."""
         freeing: list[Task] = []
         for task in self._tasks:
             rest = task.abandon()
@@ -175,24 +176,24 @@ class Gathers(Task):
 
 @final
 class HeldCount(Task):
-    """Counts the entries that are held, by who holds them."""
+    """Counts the held entries by consumer."""
 
     def __init__(self, call: Call, queue: Queue) -> None:
         super().__init__()
         self.is_reading = True
         self._call = call
-        self._walk = Walk(queue.leased)
-        # Many leases have the same terms, and these the name.
+        self._walk = ItemSetWalk(queue.leased)
+        # Many leases share their terms, and the terms have the name.
         self._counts: dict[Terms, int] = {}
         self._beats: dict[Terms, int] = {}
         self._names: dict[Terms, bytes] = {}
         self.count: i64 = 0
-        # The least and the greatest id of an entry.
+        # The least and the greatest entry id.
         self.least: i64 = ENTRY_MAX
         self.greatest: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Count some."""
+        """Count some leases."""
         self._call.now_ms = now_ms
         done: i64 = 0
         while done < most:
@@ -207,7 +208,7 @@ class HeldCount(Task):
         return done
 
     def abandon(self) -> Task | None:
-        """Go no further."""
+        """Stop counting."""
         self._walk.leave()
         return None
 
@@ -235,7 +236,7 @@ class HeldCount(Task):
         return found
 
     def heard_ms(self) -> dict[bytes, int]:
-        """Return when each was heard of last."""
+        """Return the time of each consumer's last heartbeat."""
         found: dict[bytes, int] = {}
         for terms, beat in self._beats.items():
             name = self._names[terms]

@@ -1,7 +1,7 @@
-"""XREADGROUP: how workers take jobs from the streams of queues, now or when one comes.
+"""XREADGROUP of workers: takes jobs from the streams of queues, now or when one comes.
 
-A job that comes while a worker waits is given to it at once, and told when its connection goes on.
-If the connection is gone by then, the job is given back as if it had not been taken.
+A job that comes while a worker waits is leased to it at once, and sent when its connection resumes.
+If the connection is gone by then, the job is released as if it had not been taken.
 """
 
 from typing import Final, final
@@ -14,11 +14,13 @@ from jobyard.engine.jobs.finish import give_back
 from jobyard.engine.jobs.queues import drop_watch, hold_watch, open_queue
 from jobyard.engine.jobs.take import cancel_wait
 from jobyard.model.job import Job
+from jobyard.model.lease import Holder, Lease
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import Holder, Lease, Queue, Waiter
+from jobyard.model.queue import Queue
+from jobyard.model.waiter import Waiter
 from jobyard.protocols.glidemq.call import LEASE_NS, Blocked, Call
 from jobyard.protocols.glidemq.groups import subscription_reads
-from jobyard.protocols.glidemq.groups.args import NEW, READ_MAX, Reading, entry_id
+from jobyard.protocols.glidemq.groups.args import NEW, READ_MAX, GroupReadArgs, entry_id
 from jobyard.protocols.glidemq.groups.pending_entries import Gathers, HeldGather
 from jobyard.protocols.glidemq.groups.workers import write_entry
 from jobyard.protocols.glidemq.keyspace.gather import job_of
@@ -33,9 +35,9 @@ BLOCK_MAX_MS: Final = 1 << 50
 
 
 def xreadgroup(call: Call) -> None:
-    """Take jobs from streams, or tell again which ones a consumer holds."""
+    """Take jobs from streams, or answer again with the jobs that a consumer holds."""
     check_streams(call)
-    reading = Reading(call)
+    reading = GroupReadArgs(call)
     if reading.group != GROUP:
         subscription_reads.xreadgroup(call, reading)
         return
@@ -48,8 +50,8 @@ def xreadgroup(call: Call) -> None:
     begin(call, Gathers([one for one in own if one is not None]), lambda: _read(call, reading, own))
 
 
-def _own(call: Call, reading: Reading, each: i64) -> HeldGather | None:
-    """Return the search for what a consumer holds of a stream, if that is asked for."""
+def _own(call: Call, reading: GroupReadArgs, each: i64) -> HeldGather | None:
+    """Return the search for what a consumer holds of a stream, if that is requested."""
     queue = call.yard.queues.get(reading.names[each])
     text = reading.ids[each]
     if text == NEW or queue is None:
@@ -61,8 +63,8 @@ def _own(call: Call, reading: Reading, each: i64) -> HeldGather | None:
     return found
 
 
-def _read(call: Call, reading: Reading, own: list[HeldGather | None]) -> None:
-    """Take what is new and tell it, with what the consumer holds already."""
+def _read(call: Call, reading: GroupReadArgs, own: list[HeldGather | None]) -> None:
+    """Take new jobs and answer with them, and with those that the consumer holds."""
     found: list[tuple[bytes, list[Job]]] = []
     left: i64 = max(reading.count, READ_MAX)
     for each in range(len(reading.keys)):
@@ -90,7 +92,7 @@ def _read(call: Call, reading: Reading, own: list[HeldGather | None]) -> None:
 
 
 def _still_held(own: HeldGather | None, left: i64) -> list[Job]:
-    """Return what a consumer holds; something, if it holds anything: none says that it does not."""
+    """Return what a consumer holds; at least one if it holds any, as an empty list means none."""
     if own is None:
         return []
     jobs = [job_of(lease) for lease in own.items if job_of(lease).lease is lease]
@@ -113,7 +115,7 @@ def write_found(out: BytesWriter, proto: i64, found: list[tuple[bytes, list[Job]
             write_entry(out, job)
 
 
-def _wait(call: Call, reading: Reading) -> None:
+def _wait(call: Call, reading: GroupReadArgs) -> None:
     queues = [open_queue(call.yard, name) for name in dict.fromkeys(reading.names)]
     for queue in queues:
         hold_watch(queue)
@@ -129,7 +131,7 @@ def _wait(call: Call, reading: Reading) -> None:
 class GroupWait(Blocked, Holder):
     """A worker that waits at streams."""
 
-    def __init__(self, call: Call, reading: Reading, queues: list[Queue]) -> None:
+    def __init__(self, call: Call, reading: GroupReadArgs, queues: list[Queue]) -> None:
         self._call = call
         self._reading = reading
         self._queues = queues
@@ -137,17 +139,17 @@ class GroupWait(Blocked, Holder):
         self._lease: Lease | None = None
 
     def begin(self, now_ms: i64) -> None:
-        """Stand in line at all of them."""
+        """Join the queue of waiters at all streams."""
         yard = self._call.yard
-        book = yard.new_book(self)
+        lease_set = yard.new_lease_set(self)
         consumer = self._reading.consumer
-        self._waiter = wait_stream(yard, self._queues, consumer, book, NEVER_MS - 1, now_ms)
+        self._waiter = wait_stream(yard, self._queues, consumer, lease_set, NEVER_MS - 1, now_ms)
 
     def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002  there is only one
-        """Take the job; it is told when the connection goes on."""
+        """Keep the job until the connection resumes and sends it."""
         self._waiter = None
         self._lease = lease
-        self._call.session.peer.stirred()
+        self._call.session.peer.wake()
 
     def waited_enough(
         self,
@@ -155,11 +157,11 @@ class GroupWait(Blocked, Holder):
         *,
         is_deadline_soon: bool,  # noqa: ARG002  it holds nothing
     ) -> None:
-        """Stand in no line any more."""
+        """Forget the waiter: the engine has removed it."""
         self._waiter = None
 
     def try_again(self, now_ms: i64) -> bool:
-        """Answer with the job that came, and others of its queue if more were asked for."""
+        """Answer with the job that came, and more of its queue if requested."""
         lease = self._lease
         if lease is None:
             return False
@@ -183,16 +185,16 @@ class GroupWait(Blocked, Holder):
         return True
 
     def stand_aside(self, queue_name: str, consumer: str) -> None:
-        """Take no job any more if it is that worker who waits, there alone."""
+        """Take no more jobs if this worker waits here, and at this queue alone."""
         if self._reading.is_by(queue_name, consumer):
             self._leave_line()
 
     def give_up(self) -> None:
-        """Answer that none came."""
+        """Answer that no job came."""
         write_nil_array(self._call.out, self._call.proto)
 
     def leave(self) -> None:
-        """Stand in no line any more, and give back what was not told."""
+        """Stop waiting, and release a job that was not sent."""
         self._leave_line()
         for queue in self._queues:
             drop_watch(self._call.yard, queue)

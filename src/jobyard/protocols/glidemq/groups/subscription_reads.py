@@ -1,20 +1,20 @@
-"""XREADGROUP of consumer groups other than `workers`: what they are given, now or when it comes."""
+"""XREADGROUP of subscriptions: delivers entries to a consumer, now or when they come."""
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs import subscriptions as verbs
-from jobyard.engine.jobs.deliveries import is_there
+from jobyard.engine.subscriptions import subscriptions as verbs
+from jobyard.engine.subscriptions.deliveries import is_there
 from jobyard.model.glidemq.stored_values import StreamReader
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.call import Blocked, Call
-from jobyard.protocols.glidemq.groups.args import NEW, Reading, entry_id
+from jobyard.protocols.glidemq.groups.args import NEW, GroupReadArgs, entry_id
 from jobyard.protocols.glidemq.groups.delivery_gather import DeliveryGather
 from jobyard.protocols.glidemq.groups.pending_entries import Gathers
-from jobyard.protocols.glidemq.groups.subscriptions import found, hear, write_delivery
+from jobyard.protocols.glidemq.groups.subscriptions import found, note_seen, write_delivery
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX
 from jobyard.protocols.glidemq.long_commands import begin
@@ -24,8 +24,8 @@ from jobyard.wire.resp.write import write_array, write_bulk, write_map, write_ni
 BLOCK_MAX_MS: Final = 1 << 50
 
 
-def xreadgroup(call: Call, reading: Reading) -> None:
-    """Give a consumer what its group has not seen, or tell again what it was given."""
+def xreadgroup(call: Call, reading: GroupReadArgs) -> None:
+    """Deliver new entries of the group to a consumer, or answer again with its pending ones."""
     if reading.only_new():
         _read(call, reading, [])
         return
@@ -33,8 +33,8 @@ def xreadgroup(call: Call, reading: Reading) -> None:
     begin(call, Gathers([one for one in own if one is not None]), lambda: _read(call, reading, own))
 
 
-def _own(call: Call, reading: Reading, each: i64) -> DeliveryGather | None:
-    """Return the search for what a consumer was given of a stream, if that is asked for."""
+def _own(call: Call, reading: GroupReadArgs, each: i64) -> DeliveryGather | None:
+    """Return the search for a consumer's pending entries of a stream, if that is requested."""
     text = reading.ids[each]
     if text == NEW:
         return None
@@ -44,7 +44,7 @@ def _own(call: Call, reading: Reading, each: i64) -> DeliveryGather | None:
     return own
 
 
-def _read(call: Call, reading: Reading, own: list[DeliveryGather | None]) -> None:
+def _read(call: Call, reading: GroupReadArgs, own: list[DeliveryGather | None]) -> None:
     wait = SubscriberWait(call, reading, own)
     if wait.try_again(call.now_ms):
         return
@@ -60,31 +60,33 @@ def _read(call: Call, reading: Reading, own: list[DeliveryGather | None]) -> Non
 
 @final
 class Arrival(StreamReader):
-    """Lets the connection of a consumer look again."""
+    """Wakes the connection of a waiting consumer."""
 
     def __init__(self, call: Call) -> None:
         self._session = call.session
 
     def stream_grew(self) -> None:
-        """Look again, in this turn."""
-        self._session.peer.stirred()
+        """Let the session try again, in this turn."""
+        self._session.peer.wake()
 
 
 @final
 class SubscriberWait(Blocked):
-    """A consumer that reads streams, and waits at them if there is nothing for it."""
+    """A consumer that reads streams, and waits if there is nothing for it."""
 
-    def __init__(self, call: Call, reading: Reading, own: list[DeliveryGather | None]) -> None:
+    def __init__(
+        self, call: Call, reading: GroupReadArgs, own: list[DeliveryGather | None]
+    ) -> None:
         self._call = call
         self._reading = reading
-        # What the consumer was given of each stream; empty if only what is new is asked for.
+        # The consumer's pending entries of each stream; empty if only new ones are requested.
         self._own = own
         self._arrival = Arrival(call)
         self._watched: list[Queue] = []
         self._is_aside: bool = False
 
     def begin(self) -> None:
-        """Be told of whatever comes."""
+        """Watch the streams for new entries."""
         for name in dict.fromkeys(self._reading.names):
             queue = self._call.yard.queues.get(name)
             if queue is not None:
@@ -101,7 +103,7 @@ class SubscriberWait(Blocked):
             queue = self._call.yard.queues.get(name)
             subscription = found(queue, reading.group)
             assert queue is not None
-            hear(subscription, bytes_of(reading.consumer), now_ms)
+            note_seen(subscription, bytes_of(reading.consumer), now_ms)
             subscribed.append((queue, subscription))
         answer: list[tuple[bytes, list[Delivery]]] = []
         for at in range(len(reading.keys)):
@@ -126,7 +128,7 @@ class SubscriberWait(Blocked):
         return given
 
     def _give_own(self, at: int, subscription: Subscription, now_ms: i64) -> list[Delivery]:
-        """Return what the consumer has, which is given to it once more."""
+        """Return the consumer's pending entries, and count that as another delivery."""
         own = self._own[at]
         assert own is not None
         given = own.still_given(now_ms)
@@ -151,7 +153,7 @@ class SubscriberWait(Blocked):
                 write_delivery(call, delivery)
 
     def stand_aside(self, queue_name: str, consumer: str) -> None:
-        """Be given nothing any more if it is that worker who waits, there alone."""
+        """Deliver nothing more if this consumer waits here, and at this queue alone."""
         if self._reading.is_by(queue_name, consumer):
             self._is_aside = True
 
@@ -160,7 +162,7 @@ class SubscriberWait(Blocked):
         write_nil_array(self._call.out, self._call.proto)
 
     def leave(self) -> None:
-        """Be told no more."""
+        """Stop watching the streams."""
         for queue in self._watched:
             verbs.unwatch(self._call.yard, queue, self._arrival)
         self._watched = []

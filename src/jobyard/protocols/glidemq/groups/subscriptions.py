@@ -1,7 +1,7 @@
-"""Commands of consumer groups other than `workers`: each reads all jobs of a queue, for itself.
+"""Commands of consumer groups other than `workers`: each group reads all jobs of a queue.
 
-Such a group takes no job: an entry that is acknowledged here is there for all others. An entry that
-is gone from the stream is pending no more once somebody claims or lists it.
+Such a group takes no jobs: an entry that it acknowledges stays for all others. An entry that is
+gone from the stream is no longer pending once a consumer claims or lists it.
 """
 
 from collections.abc import Callable
@@ -9,15 +9,15 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs import subscriptions as verbs
-from jobyard.engine.jobs.deliveries import is_there
 from jobyard.engine.jobs.queues import open_queue
-from jobyard.engine.jobs.subscription_order import Filling, needs_filling
+from jobyard.engine.subscriptions import subscriptions as verbs
+from jobyard.engine.subscriptions.deliveries import is_there
+from jobyard.engine.subscriptions.order import SubscriptionFill, needs_filling
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import Wrong, unknown_subcommand
-from jobyard.protocols.glidemq.groups.args import AutoClaim, Claim, Pending, entry_id
+from jobyard.protocols.glidemq.groups.args import AutoClaimArgs, ClaimArgs, PendingArgs, entry_id
 from jobyard.protocols.glidemq.groups.delivery_gather import (
     DeliveryGather,
     GivenEntries,
@@ -35,46 +35,46 @@ from jobyard.wire.resp.write import (
     write_ok,
 )
 
-# Of one queue. Each job that comes is looked at by all of them.
+# Per queue. Each new job is checked by all of them.
 SUBSCRIPTIONS_MAX: Final = 1000
-NAME_SIZE_MAX: Final = 1024
-# What it takes to tell of one consumer.
+GROUP_NAME_SIZE_MAX: Final = 1024
+# Cost of describing one consumer.
 _CONSUMER_NS: Final = 500
 
 
 def no_group(name: bytes) -> Wrong:
-    """Return the answer to a group that is not there."""
+    """Return the reply for a missing group."""
     shown = name[:128].decode("utf-8", "replace")
     return Wrong(f"NOGROUP No such consumer group '{shown}' for this stream")
 
 
 def found(queue: Queue | None, name: bytes) -> Subscription:
-    """Return the group of that name, which must be there."""
+    """Return the group of that name, which must exist."""
     subscription = verbs.find(queue, name)
     if subscription is None:
         raise no_group(name)
     return subscription
 
 
-def hear(subscription: Subscription, consumer: bytes, now_ms: i64) -> None:
-    """Take note that a consumer asks for something, if it has a name that may be remembered."""
-    if len(consumer) > NAME_SIZE_MAX:
-        raise Wrong(f"ERR the name of a consumer has at most {NAME_SIZE_MAX} bytes here")
-    subscription.hear(consumer, now_ms)
+def note_seen(subscription: Subscription, consumer: bytes, now_ms: i64) -> None:
+    """Record that a consumer is active; refuse a name that is too long to store."""
+    if len(consumer) > GROUP_NAME_SIZE_MAX:
+        raise Wrong(f"ERR a consumer name can have at most {GROUP_NAME_SIZE_MAX} bytes")
+    subscription.note_seen(consumer, now_ms)
 
 
 def names(queue: Queue | None) -> list[bytes]:
-    """Return what all such groups of a queue are called."""
-    if queue is None or queue.audience is None:
+    """Return the names of all subscriptions of a queue."""
+    if queue is None or queue.subscriptions is None:
         return []
-    return list(queue.audience.subscriptions)
+    return list(queue.subscriptions.by_name)
 
 
 # -- entries -----------------------------------------------------------------------------------
 
 
 def write_delivery(call: Call, delivery: Delivery) -> None:
-    """Write an entry that was given; one that is gone has no fields."""
+    """Write a delivered entry; one that is gone has no fields."""
     write_array(call.out, 2)
     write_bulk(call.out, entry_text(delivery.stamp))
     if not is_there(delivery):
@@ -92,32 +92,32 @@ def write_delivery(call: Call, delivery: Delivery) -> None:
 
 
 def is_known(call: Call, queue_name: str) -> bool:
-    """Tell whether the group that is to be made is there."""
+    """Return whether the group to create already exists."""
     return verbs.find(call.yard.queues.get(queue_name), call.arg(3)) is not None
 
 
 def create(call: Call, queue_name: str) -> None:
-    """Make the group."""
+    """Create the group."""
     name = call.arg(3)
-    if not name or len(name) > NAME_SIZE_MAX:
-        raise Wrong(f"ERR the name of a consumer group has 1 to {NAME_SIZE_MAX} bytes here")
+    if not name or len(name) > GROUP_NAME_SIZE_MAX:
+        raise Wrong(f"ERR a consumer group name must have 1 to {GROUP_NAME_SIZE_MAX} bytes")
     if b"\0" in name:
-        # It is part of keys, which have none.
-        raise Wrong("ERR the name of a consumer group has no zero byte here")
+        # The name becomes part of keys, which cannot contain one.
+        raise Wrong("ERR a consumer group name cannot contain a zero byte")
     if len(names(call.yard.queues.get(queue_name))) >= SUBSCRIPTIONS_MAX:
-        raise Wrong(f"ERR a stream has at most {SUBSCRIPTIONS_MAX} consumer groups here")
+        raise Wrong(f"ERR a stream can have at most {SUBSCRIPTIONS_MAX} consumer groups")
     cursor = _cursor(call)
     verbs.subscribe(call.yard, open_queue(call.yard, queue_name), name, cursor)
     call.door.promoter.look_after(queue_name)
 
 
 def when_filled(call: Call, queue_name: str, run: Callable[[], None]) -> None:
-    """Make a group once the entries of its stream are in order."""
+    """Create a group once the entries of its stream are sorted."""
     queue = call.yard.queues.get(queue_name)
     if queue is None or not needs_filling(queue):
         run()
         return
-    filling = Filling(call.yard, queue)
+    filling = SubscriptionFill(call.yard, queue)
 
     def finish() -> None:
         try:
@@ -134,7 +134,7 @@ def _cursor(call: Call) -> i64:
 
 
 def xgroup(call: Call, queue: Queue | None) -> None:
-    """Change a group that is there."""
+    """Change an existing group."""
     name = call.arg(3)
     if call.is_word(1, b"DESTROY") and call.count() == 4:
         subscription = verbs.find(queue, name)
@@ -149,7 +149,7 @@ def xgroup(call: Call, queue: Queue | None) -> None:
         write_ok(call.out)
     elif call.is_word(1, b"CREATECONSUMER") and call.count() == 5:
         is_new = call.arg(4) not in subscription.consumers
-        hear(subscription, call.arg(4), call.now_ms)
+        note_seen(subscription, call.arg(4), call.now_ms)
         write_integer(call.out, 1 if is_new else 0)
     elif call.is_word(1, b"DELCONSUMER") and call.count() == 5:
         dropping = verbs.ConsumerDrop(call.yard, queue, subscription, call.arg(4))
@@ -163,7 +163,7 @@ def xgroup(call: Call, queue: Queue | None) -> None:
 
 
 def acknowledged(call: Call, queue: Queue | None, stamps: list[i64]) -> int:
-    """Let entries be over for a group; return how many it had."""
+    """Acknowledge entries of a group; return how many were pending."""
     subscription = verbs.find(queue, call.arg(2))
     if queue is None or subscription is None:
         return 0
@@ -171,12 +171,12 @@ def acknowledged(call: Call, queue: Queue | None, stamps: list[i64]) -> int:
 
 
 def xpending(call: Call, queue: Queue | None) -> None:
-    """Tell who was given how many entries, or which ones."""
+    """Answer with the pending entries, or with their number by consumer."""
     subscription = found(queue, call.arg(2))
     if call.count() == 3:
         _summary(call, subscription)
         return
-    asked = Pending(call)
+    asked = PendingArgs(call)
     chosen = DeliveryGather(call, subscription, asked.low, asked.high, asked.count)
     chosen.consumer = asked.consumer
     chosen.least_ms = asked.least_ms
@@ -206,19 +206,19 @@ def _summary(call: Call, subscription: Subscription) -> None:
 
 
 def xautoclaim(call: Call, queue: Queue | None) -> None:
-    """Hand over entries that somebody has had for long; what is gone is over."""
+    """Claim entries that have been idle for long; acknowledge those that are gone."""
     subscription = found(queue, call.arg(2))
     assert queue is not None
-    asked = AutoClaim(call)
-    hear(subscription, asked.consumer, call.now_ms)
-    # One more tells where to go on.
+    asked = AutoClaimArgs(call)
+    note_seen(subscription, asked.consumer, call.now_ms)
+    # One more gives the next cursor.
     idle = DeliveryGather(call, subscription, asked.low, ENTRY_MAX, asked.count + 1)
     idle.least_ms = asked.least_ms
     begin(call, idle, lambda: _claim_found(call, asked, queue, idle))
 
 
-def _claim_found(call: Call, asked: AutoClaim, queue: Queue, idle: DeliveryGather) -> None:
-    """Hand over the entries that were found, if they are as they were."""
+def _claim_found(call: Call, asked: AutoClaimArgs, queue: Queue, idle: DeliveryGather) -> None:
+    """Claim the entries found, if they are still idle."""
     subscription = idle.subscription
     if not verbs.is_alive(queue, subscription):
         raise no_group(subscription.name)
@@ -245,11 +245,11 @@ def _claim_found(call: Call, asked: AutoClaim, queue: Queue, idle: DeliveryGathe
 
 
 def xclaim(call: Call, queue: Queue | None) -> None:
-    """Hand over some entries; what is gone is over."""
+    """Claim some entries; acknowledge those that are gone."""
     subscription = found(queue, call.arg(2))
     assert queue is not None
-    asked = Claim(call)
-    hear(subscription, asked.consumer, call.now_ms)
+    asked = ClaimArgs(call)
+    note_seen(subscription, asked.consumer, call.now_ms)
     claimed: list[Delivery] = []
     gone: list[i64] = []
     for stamp in asked.stamps:
@@ -284,7 +284,7 @@ def _write_claimed(call: Call, claimed: list[Delivery], *, is_short: bool) -> No
 
 
 def info_groups(call: Call, groups: list[tuple[Subscription, int]]) -> None:
-    """Tell of such groups, each with its lag, one after the other."""
+    """Describe subscriptions, each with its lag."""
     for subscription, lag in groups:
         write_map(call.out, 6, call.proto)
         write_bulk(call.out, b"name")
@@ -302,7 +302,7 @@ def info_groups(call: Call, groups: list[tuple[Subscription, int]]) -> None:
 
 
 def info_consumers(call: Call, queue: Queue | None) -> None:
-    """Tell of the consumers of a group."""
+    """Describe the consumers of a group."""
     subscription = found(queue, call.arg(3))
     held = subscription.held
     consumers = sorted(subscription.consumers)

@@ -1,7 +1,7 @@
-"""Commands of consumer groups; of the group `workers`, who takes jobs, and who holds them.
+"""Commands of consumer groups; for the group `workers`, taking and holding jobs.
 
-That group is there as soon as somebody speaks of it, and every job is for it, whenever it came: an
-id to begin with is accepted and has no meaning. What is said of other groups is for subscriptions.
+That group exists as soon as a client names it, and every job is for it, whenever the job came: a
+start id is accepted and ignored. Commands for other groups are passed to `subscriptions`.
 """
 
 from typing import Final, final
@@ -13,28 +13,29 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.glidemq.finish import Keep, complete
 from jobyard.engine.glidemq.take import hand_to
 from jobyard.engine.jobs.finish import give_back
-from jobyard.engine.jobs.subscription_lags import Lags
-from jobyard.engine.jobs.subscriptions import is_subscribed
 from jobyard.engine.state.tasks import Task
+from jobyard.engine.subscriptions.lags import LagTask
+from jobyard.engine.subscriptions.subscriptions import is_subscribed
 from jobyard.errors import NotHeld
 from jobyard.model.job import Job
-from jobyard.model.queue import Lease, Queue
+from jobyard.model.lease import Lease
+from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import Wrong, unknown_subcommand, wrong_count
 from jobyard.protocols.glidemq.groups import subscriptions
 from jobyard.protocols.glidemq.groups.args import (
-    AutoClaim,
-    Claim,
-    Pending,
+    AutoClaimArgs,
+    ClaimArgs,
+    PendingArgs,
     entry_id,
     read_consumer,
     stream_place,
 )
 from jobyard.protocols.glidemq.groups.pending_entries import Gathers, HeldCount, HeldGather
 from jobyard.protocols.glidemq.keyspace import key_parts
-from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, Treat, job_of
+from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, FoundTask, job_of
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
-from jobyard.protocols.glidemq.keyspace.key_parts import Place, find_place
+from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, find_place
 from jobyard.protocols.glidemq.keyspace.views.stream import (
     ENTRY_MAX,
     GROUP,
@@ -61,7 +62,7 @@ from jobyard.wire.resp.write import (
     write_ok,
 )
 
-_ONLY_WORKERS: Final = "ERR only the group 'workers' can do this: no other takes jobs"
+_ONLY_WORKERS: Final = "ERR only the group 'workers' can do this: other groups take no jobs"
 _BUSY_GROUP: Final = "BUSYGROUP Consumer Group name already exists"
 _NO_KEY: Final = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use"
@@ -70,7 +71,7 @@ _NO_KEY: Final = (
 
 
 def check_group(name: bytes) -> None:
-    """See that a group is the one that takes jobs."""
+    """Check that a group is the one that takes jobs."""
     if name != GROUP:
         raise Wrong(_ONLY_WORKERS)
 
@@ -96,7 +97,7 @@ def write_entry(out: BytesWriter, job: Job) -> None:
 
 
 def xgroup(call: Call) -> None:
-    """Make or change a group."""
+    """Create or change a group."""
     if call.count() < 4:
         raise wrong_count("xgroup")
     place = stream_place(call.arg(2))
@@ -125,14 +126,14 @@ def xgroup(call: Call) -> None:
         raise unknown_subcommand("XGROUP", call.command.text(1))
 
 
-def _create(call: Call, place: Place) -> None:
+def _create(call: Call, place: KeyPlace) -> None:
     if call.count() not in (5, 6, 7, 8):
         raise wrong_count("xgroup|create")
     start = call.arg(4)
     if start not in (b"$", b"0"):
         entry_id(start)
     makes = call.is_word(5, b"MKSTREAM") or call.is_word(7, b"MKSTREAM")
-    # A stream that was made empty is there, though no queue is.
+    # A stream that was created empty exists, though its queue does not.
     is_subscription = call.arg(3) != GROUP
     if is_subscription:
         is_busy = subscriptions.is_known(call, place.queue_name)
@@ -151,11 +152,11 @@ def _create(call: Call, place: Place) -> None:
 
 
 def _drop_consumer(call: Call, queue: Queue) -> None:
-    """Give back what a consumer holds; tell how much that was."""
+    """Release what a consumer holds; answer how much that was."""
     found = HeldGather(call, queue, 0, ENTRY_MAX)
     found.consumer = call.arg(4)
     found.is_any_door = False
-    # What it takes from now on is not meant.
+    # Leave alone what it takes from now on.
     last = call.yard.leases_issued
 
     def drop(job: Job, now_ms: i64) -> bool:
@@ -165,7 +166,7 @@ def _drop_consumer(call: Call, queue: Queue) -> None:
         give_back(call.yard, job, now_ms)
         return True
 
-    dropping = Treat(call.door.events, found, drop)
+    dropping = FoundTask(call.door.events, found, drop)
     dropping.oldest_first = True
     dropping.is_quiet = False
     units = pending_count(queue) * CHANGE_UNITS
@@ -173,7 +174,7 @@ def _drop_consumer(call: Call, queue: Queue) -> None:
 
 
 def is_of(job: Job, name: bytes) -> bool:
-    """Tell whether a consumer holds a job; holders at other doors may have the same name."""
+    """Return whether a consumer holds a job; holders at other doors may have the same name."""
     lease = job.lease
     return lease is not None and lease.terms.is_entry() and consumer_of(lease) == name
 
@@ -182,7 +183,7 @@ def is_of(job: Job, name: bytes) -> bool:
 
 
 def xack(call: Call) -> None:
-    """End the runs of jobs well, without a result."""
+    """Complete the runs of jobs, without a result."""
     if call.count() < 4:
         raise wrong_count("xack")
     stream_place(call.arg(1))
@@ -207,7 +208,7 @@ def _acknowledge(call: Call, stamps: list[i64]) -> None:
 
 
 def _complete(call: Call, queue: Queue, stamps: list[i64]) -> int:
-    """End the runs of some entries; return how many were held."""
+    """Complete the runs of some entries; return how many were held."""
     done = 0
     for job in find_pending(queue, stamps):
         stamp = entry_stamp(job)
@@ -215,7 +216,7 @@ def _complete(call: Call, queue: Queue, stamps: list[i64]) -> int:
             complete(call.yard, job, glide_add.entry_of(job), b"", Keep(), call.now_ms)
         except NotHeld:
             continue
-        call.door.husks.add(stamp)
+        call.door.recently_acked.add(stamp)
         done += 1
     return done
 
@@ -224,7 +225,7 @@ def _complete(call: Call, queue: Queue, stamps: list[i64]) -> int:
 
 
 def xpending(call: Call) -> None:
-    """Tell who holds how many entries, or which entries they hold."""
+    """Answer with the held entries, or with their number by consumer."""
     if call.count() < 3:
         raise wrong_count("xpending")
     queue = _queue(call, 1)
@@ -234,7 +235,7 @@ def xpending(call: Call) -> None:
     if call.count() == 3:
         _pending_summary(call, queue)
         return
-    asked = Pending(call)
+    asked = PendingArgs(call)
     if queue is None or asked.count == 0:
         write_array(call.out, 0)
         return
@@ -247,7 +248,7 @@ def xpending(call: Call) -> None:
 
 @final
 class HeldEntries(Pieces):
-    """Entries that somebody holds, by whom, since when, and how often they were given."""
+    """Held entries, each with its consumer, idle time and delivery count."""
 
     def __init__(self, found: HeldGather, now_ms: i64) -> None:
         super().__init__(len(found.items))
@@ -256,11 +257,11 @@ class HeldEntries(Pieces):
         self._now_ms: i64 = now_ms
 
     def write_head(self, out: BytesWriter) -> None:
-        """Write how many there are."""
+        """Write the header with the number of entries."""
         write_array(out, self.count)
 
     def write_part(self, out: BytesWriter, at: i64) -> None:
-        """Write one."""
+        """Write one entry."""
         lease = self._found.items.pop()
         assert isinstance(lease, Lease)
         write_array(out, 4)
@@ -270,7 +271,7 @@ class HeldEntries(Pieces):
         write_integer(out, i64(lease.job.deliveries))
 
     def forget(self) -> Task | None:
-        """Return the work of freeing the rest."""
+        """Return a task that frees the rest, if there is much of it."""
         return self._found.abandon()
 
 
@@ -310,7 +311,7 @@ def _tell_pending(call: Call, held: HeldCount) -> None:
 
 
 def _hand_over(call: Call, job: Job, consumer: str) -> bool:
-    """Let another consumer hold a job of this door."""
+    """Hand a job of this door over to another consumer."""
     try:
         hand_to(call.yard, job, consumer, call.now_ms)
     except NotHeld:
@@ -319,14 +320,14 @@ def _hand_over(call: Call, job: Job, consumer: str) -> bool:
 
 
 def xautoclaim(call: Call) -> None:
-    """Hand over entries that have been held for long."""
+    """Claim entries that have been idle for long."""
     if call.count() < 6:
         raise wrong_count("xautoclaim")
     queue = _queue(call, 1)
     if call.arg(2) != GROUP:
         subscriptions.xautoclaim(call, queue)
         return
-    asked = AutoClaim(call)
+    asked = AutoClaimArgs(call)
     consumer = read_consumer(call)
     if queue is None:
         _tell_claimed(call, [], b"0-0", is_short=asked.is_short)
@@ -334,13 +335,13 @@ def xautoclaim(call: Call) -> None:
     found = HeldGather(call, queue, asked.low, ENTRY_MAX)
     found.is_any_door = False
     found.least_ms = asked.least_ms
-    # One more tells where to go on.
+    # One more gives the next cursor.
     found.limit(0, asked.count + 1)
     begin(call, found, lambda: _claim_found(call, asked, found, consumer))
 
 
-def _claim_found(call: Call, asked: AutoClaim, found: HeldGather, consumer: str) -> None:
-    """Hand over the entries that were found, if they are held as they were."""
+def _claim_found(call: Call, asked: AutoClaimArgs, found: HeldGather, consumer: str) -> None:
+    """Claim the entries found, if their leases are still the same."""
     cursor = b"0-0"
     if found.count > asked.count:
         cursor = entry_text(found.places.pop())
@@ -357,7 +358,7 @@ def _tell_claimed(call: Call, claimed: list[Job], cursor: bytes, *, is_short: bo
     write_array(call.out, 3)
     write_bulk(call.out, cursor)
     _write_claimed(call, claimed, is_short=is_short)
-    # None of them are gone: who held one has its job.
+    # None of them are gone: a held entry always has its job.
     write_array(call.out, 0)
 
 
@@ -371,7 +372,7 @@ def _write_claimed(call: Call, jobs: list[Job], *, is_short: bool) -> None:
 
 
 def xclaim(call: Call) -> None:
-    """Hand over some entries."""
+    """Claim some entries."""
     if call.count() < 6:
         raise wrong_count("xclaim")
     check_claims(call)
@@ -379,7 +380,7 @@ def xclaim(call: Call) -> None:
     if call.arg(2) != GROUP:
         subscriptions.xclaim(call, queue)
         return
-    asked = Claim(call)
+    asked = ClaimArgs(call)
     consumer = read_consumer(call)
     claimed: list[Job] = []
     for job in [] if queue is None else find_pending(queue, asked.stamps):
@@ -399,30 +400,30 @@ def _has_workers(call: Call) -> bool:
 
 
 def groups_count(call: Call) -> i64:
-    """Return how many groups a stream has; one that is kept as it was set has none."""
+    """Return how many groups a stream has; a stored stream has none."""
     place = find_place(parse_key(call.arg(2)))
-    if place.part != key_parts.STREAM:
+    if place.part != key_parts.KeyPart.STREAM:
         return 0
     return len(subscriptions.names(_queue(call, 2))) + (1 if _has_workers(call) else 0)
 
 
 def info_groups(call: Call) -> None:
-    """Tell of all groups."""
+    """Describe all groups."""
     queue = _queue(call, 2)
     held: HeldCount | None = None
-    lags: Lags | None = None
+    lags: LagTask | None = None
     work: list[Task] = []
     if queue is not None and pending_count(queue) > 0:
         held = HeldCount(call, queue)
         work.append(held)
     if queue is not None and is_subscribed(queue):
-        lags = Lags(queue)
+        lags = LagTask(queue)
         work.append(lags)
     begin(call, Gathers(work), lambda: _tell_groups(call, queue, held, lags))
 
 
 def _tell_groups(
-    call: Call, queue: Queue | None, held: HeldCount | None, lags: Lags | None
+    call: Call, queue: Queue | None, held: HeldCount | None, lags: LagTask | None
 ) -> None:
     pending: i64 = 0 if held is None else held.count
     others = [] if lags is None else lags.told()
@@ -448,7 +449,7 @@ def _tell_groups(
 
 
 def info_consumers(call: Call) -> None:
-    """Tell of those who hold entries."""
+    """Describe the consumers that hold entries."""
     queue = _queue(call, 2)
     if call.arg(3) != GROUP:
         subscriptions.info_consumers(call, queue)

@@ -1,8 +1,8 @@
-"""Looks for what a command reads of many jobs, in slices that anything may happen between.
+"""Searches over many jobs, in slices between which anything may happen.
 
-What is found is remembered as it stood then, job by job, with its number: an answer of many parts
-is written later. Who comes while it is looked for may be found or not; who was there all the time
-is found once.
+Each job found is remembered in the state of that moment, with its number: a reply of many parts is
+written later. Jobs added during the search may be found or not; jobs that are there all the time
+are found once.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.glidemq.add import id_bytes
-from jobyard.engine.jobs.listing import roster_of
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.tasks import Task
 from jobyard.model.details import Outcome
-from jobyard.model.index.sorted_view import FIRST, LAST, Listing, Stretch
+from jobyard.model.index.sorted_view import LAST, LOWEST, SortedView, Stretch
 from jobyard.model.job import Job
-from jobyard.model.queue import Lease
+from jobyard.model.lease import Lease
 from jobyard.wire.glob import is_match
 
 if TYPE_CHECKING:
-    from jobyard.model.index.append_list import Line
+    from jobyard.model.index.append_list import AppendList
     from jobyard.model.index.item import Item
     from jobyard.model.queue import Queue
-    from jobyard.protocols.glidemq.events import Events
+    from jobyard.protocols.glidemq.events import QueueEvents
     from jobyard.protocols.glidemq.keyspace.key import ScoreRange
 
-# Jobs that are looked at in one unit of work: they are only passed over, or remembered.
+# Jobs checked in one unit of work: they are only skipped, or remembered.
 PER_UNIT: Final = 4
-# Jobs that are looked at in any case.
+# Jobs that are always checked.
 _LEAST: Final = 32
-# Jobs that are let go of in one unit of work, and those that are not worth a task.
+# Jobs freed in one unit of work, and how many are not worth a task.
 FREED_PER_UNIT: Final = 16
 FREED_AT_ONCE: Final = 500
 
 
 def job_of(item: Item) -> Job:
-    """Return the job that was found, by itself, by how it ended or by who has it."""
+    """Return the job that was found as itself, as its outcome or as its lease."""
     if isinstance(item, Job):
         return item
     if isinstance(item, Lease):
@@ -50,16 +50,16 @@ def job_of(item: Item) -> Job:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Gather(Task):
-    """Finds some of the jobs that are asked for: so many, behind the first few."""
+    """Finds jobs that match: at most a number of them, after the first few."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_reading = True
         self.items: list[Item] = []
-        # The number of each: the id of its entry, or its score.
+        # The number of each: its entry id, or its score.
         self.places: array[int] = array("q")
         self.count: i64 = 0
-        # Of which ids, and of which name; empty for all.
+        # Restricts job ids, and job names; empty for all.
         self.pattern: bytes = b""
         self.name: str | None = None
         self._skipped: i64 = 0
@@ -67,16 +67,16 @@ class Gather(Task):
         self._is_counting: bool = False
 
     def limit(self, start: i64, most: i64) -> None:
-        """Find no more than so many, without the first."""
+        """Skip the first `start` and find at most `most`."""
         self._skipped = start
         self._most = most
 
     def only_count(self) -> None:
-        """Count what is found."""
+        """Only count what is found."""
         self._is_counting = True
 
     def take(self, item: Item, place: i64) -> bool:
-        """Remember one; False if it is enough."""
+        """Remember an item; return False if that is enough."""
         if self.count >= self._most:
             return False
         if self.name is not None and job_of(item).policy.name != self.name:
@@ -93,12 +93,12 @@ class Gather(Task):
         return self.count < self._most
 
     def span(self, most: i64) -> i64:
-        """Return how many jobs to look at with so many units: no more than are wanted, or few."""
+        """Return how many jobs to check with `most` units: no more than needed, but not too few."""
         wanted = self._skipped + self._most - self.count
         return min(most * PER_UNIT, max(wanted, _LEAST))
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Look on."""
+        """Continue the search."""
         if self._most <= 0:
             return 0
         done: i64 = 0
@@ -110,19 +110,19 @@ class Gather(Task):
         return done
 
     def look(self, most: i64) -> i64:
-        """Look at about `most` units' worth of jobs; return what it took, -1 if that was all."""
+        """Check about `most` units' worth of jobs; return the cost, -1 at the end."""
         raise NotImplementedError
 
     def abandon(self) -> Task | None:
-        """Return the work of freeing what was found."""
+        """Return a task that frees what was found, if that is much."""
         return free_found([self.items])
 
 
 @final
 class FoundFreeing(Task):
-    """Lets go of what was found but is not wanted any more.
+    """Frees jobs that were found but are no longer needed.
 
-    Each of a million jobs is somewhere else in memory, so that takes longer than a turn may.
+    A million jobs are spread over memory, so freeing them takes longer than a turn may.
     """
 
     def __init__(self, lists: list[list[Item]]) -> None:
@@ -130,7 +130,7 @@ class FoundFreeing(Task):
         self._lists = lists
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Let some go."""
+        """Free some."""
         done: i64 = 0
         while self._lists and done < most:
             items = self._lists[-1]
@@ -143,26 +143,26 @@ class FoundFreeing(Task):
 
 
 def free_found(lists: list[list[Item]]) -> FoundFreeing | None:
-    """Return the work of letting go of what was found, if that is much."""
+    """Return a task that frees what was found, if that is much."""
     count = sum([len(items) for items in lists])
     return FoundFreeing(lists) if count > FREED_AT_ONCE else None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ListingGather(Gather):
-    """Jobs that stand in a listing, by number from `low` to `high`."""
+class SortedViewGather(Gather):
+    """Jobs in a sorted view, by number from `low` to `high`."""
 
     def __init__(self, queue: Queue, low: i64, high: i64, *, is_reversed: bool) -> None:
         super().__init__()
         self._queue = queue
         self._is_reversed: bool = is_reversed
         self._bound: i64 = low if is_reversed else high
-        # Behind which entry to go on; at first, before all that have the number.
+        # The entry after which to continue; at first, before all that have this number.
         self._place: i64 = high if is_reversed else low
-        self._key: i64 = LAST if is_reversed else FIRST
+        self._key: i64 = LAST if is_reversed else LOWEST
 
-    def listing(self) -> Listing:
-        """Return the listing as it is now."""
+    def listing(self) -> SortedView:
+        """Return the sorted view in its current state."""
         raise NotImplementedError
 
     def length(self) -> i64:
@@ -170,7 +170,7 @@ class ListingGather(Gather):
         raise NotImplementedError
 
     def look(self, most: i64) -> i64:
-        """Bring the listing up to date, then look at some of its jobs."""
+        """Bring the sorted view up to date, then check some of its jobs."""
         listing = self.listing()
         used = catch_up(self._queue, listing, self.length(), most)
         if used >= most:
@@ -185,7 +185,7 @@ class ListingGather(Gather):
         return self._take_all(stretch, used)
 
     def _take_all(self, stretch: Stretch, used: i64) -> i64:
-        """Remember a stretch of jobs; return what it took, -1 if that was all."""
+        """Remember a stretch of jobs; return the cost, -1 at the end."""
         self._place, self._key = stretch.place, stretch.key
         for at in range(len(stretch.jobs)):
             if not self.take(stretch.jobs[at], stretch.places[at]):
@@ -193,12 +193,12 @@ class ListingGather(Gather):
         return -1 if stretch.is_last else used + stretch.looked // PER_UNIT + 1
 
 
-def catch_up(queue: Queue, listing: Listing, length: i64, most: i64) -> i64:
-    """Bring a listing up to date, or nearer to it; return what it took, `most` if it may not be."""
-    used = listing.look_at_news(most)
-    roster = roster_of(queue)
+def catch_up(queue: Queue, listing: SortedView, length: i64, most: i64) -> i64:
+    """Bring a sorted view closer to date; return the cost, `most` if work may be left."""
+    used = listing.look_at_changes(most)
+    jobs_by_seq = jobs_by_seq_of(queue)
     while used < most:
-        newest = roster.walk(listing.seen_seq(), min(most - used, 512))
+        newest = jobs_by_seq.walk(listing.seen_seq(), min(most - used, 512))
         if not newest:
             break
         listing.take_in(newest)
@@ -209,10 +209,10 @@ def catch_up(queue: Queue, listing: Listing, length: i64, most: i64) -> i64:
 
 
 @final
-class ListingRefresh(Task):
-    """Brings a listing up to date, for a command that looks something up in it."""
+class SortedViewRefresh(Task):
+    """Brings a sorted view up to date, for a command that looks something up in it."""
 
-    def __init__(self, queue: Queue, listing: Listing, length: i64) -> None:
+    def __init__(self, queue: Queue, listing: SortedView, length: i64) -> None:
         super().__init__()
         self.is_reading = True
         self._queue = queue
@@ -220,34 +220,34 @@ class ListingRefresh(Task):
         self._length: i64 = length
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Take in what came."""
+        """Add the jobs that came since."""
         return catch_up(self._queue, self._listing, self._length, most)
 
 
 @final
-class LineGather(Gather):
-    """Jobs at rest by when they ended, as `Outcome`s; those of a range of scores only if asked."""
+class AppendListGather(Gather):
+    """Ended jobs by time of their end, as `Outcome`s; optionally only a range of scores."""
 
     def __init__(
-        self, line: Line, left_out: set[Item], offset_ms: i64, *, is_reversed: bool
+        self, line: AppendList, left_out: set[Item], offset_ms: i64, *, is_reversed: bool
     ) -> None:
         super().__init__()
         self._line = line
         self._left_out = left_out
         self._is_reversed: bool = is_reversed
-        self._key: i64 = LAST if is_reversed else FIRST
+        self._key: i64 = LAST if is_reversed else LOWEST
         self._within: ScoreRange | None = None
-        # Whether the first outside of the range is the end.
+        # Whether the first one outside the range ends the search.
         self.stops_outside: bool = False
-        # From steady time to that of clocks on the wall.
+        # Offset from steady time to wall time.
         self._offset_ms: i64 = offset_ms
 
     def within(self, scores: ScoreRange) -> None:
-        """Find only those whose ends lie in a range."""
+        """Find only jobs whose end is in a range."""
         self._within = scores
 
     def look(self, most: i64) -> i64:
-        """Look at some of them."""
+        """Check some of them."""
         items = self._line.after(self._key, self.span(most), is_reversed=self._is_reversed)
         if not items:
             return -1
@@ -267,8 +267,8 @@ class LineGather(Gather):
 
 
 @final
-class RosterGather(Gather):
-    """Jobs of a queue that were there when it began and are of a kind, in the order they came."""
+class JobsBySeqGather(Gather):
+    """Jobs that existed at the start of the search and match, in the order they were added."""
 
     def __init__(self, queue: Queue, is_wanted: Callable[[Job], bool]) -> None:
         super().__init__()
@@ -278,8 +278,8 @@ class RosterGather(Gather):
         self._before: i64 = queue.next_seq
 
     def look(self, most: i64) -> i64:
-        """Look at some of all jobs of the queue."""
-        jobs = roster_of(self._queue).walk(self._seq, most * PER_UNIT)
+        """Check some of all jobs of the queue."""
+        jobs = jobs_by_seq_of(self._queue).walk(self._seq, most * PER_UNIT)
         if not jobs:
             return -1
         self._seq = jobs[len(jobs) - 1].key
@@ -291,34 +291,36 @@ class RosterGather(Gather):
         return len(jobs) // PER_UNIT + 1
 
 
-# What it takes to change a job, in jobs looked at.
+# Cost of changing a job, in jobs checked.
 CHANGE_UNITS: Final = 4
 
 
 @final
-class Treat(Task):
-    """Does something to every job that was found, the last found first unless told otherwise.
+class FoundTask(Task):
+    """Does something to every job found, the last found first by default.
 
-    Anything may have happened to a job since: the deed looks, and says whether it was done.
+    Anything may have happened to a job since: `deed` checks it, and returns whether it acted.
     """
 
-    def __init__(self, events: Events, found: Gather, deed: Callable[[Job, i64], bool]) -> None:
+    def __init__(
+        self, events: QueueEvents, found: Gather, deed: Callable[[Job, i64], bool]
+    ) -> None:
         super().__init__()
         self._events = events
         self._found = found
         self._deed: Callable[[Job, i64], bool] = deed
         self._is_found: bool = False
-        # What is to be done once all were treated, even if nobody is there to be told.
+        # Runs after the last job, even if the client is gone.
         self.then: Callable[[i64], None] | None = None
         self.oldest_first: bool = False
         self.is_quiet: bool = True
-        # How many are to be treated at most, of those that were found.
+        # How many of the jobs found may be changed.
         self.most: i64 = LAST
         self._at: i64 = 0
         self.count: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Find some, or treat some."""
+        """Find some jobs, or change some."""
         done: i64 = 0
         if not self._is_found:
             done = self._found.step(most, now_ms)
@@ -327,7 +329,7 @@ class Treat(Task):
             self._is_found = True
             if self.oldest_first:
                 self._found.items.reverse()
-        # Of what is done here its own event tells, if anything does.
+        # The command emits an event of its own, if any.
         self._events.is_quiet = self.is_quiet
         try:
             done += self._treat(most - done, now_ms)
@@ -342,7 +344,7 @@ class Treat(Task):
             item = items.pop()
             job = job_of(item)
             done += 1
-            # One whose queue was emptied since is gone already.
+            # A job whose queue was obliterated since is gone already.
             if job.id >= job.queue.gone_before and self._deed(job, now_ms):
                 self.count += 1
                 done += CHANGE_UNITS

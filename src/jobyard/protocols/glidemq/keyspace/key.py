@@ -1,8 +1,8 @@
-"""A key as commands see it, whatever stands behind it.
+"""A key as commands see it, whether a view or stored.
 
-It is of one kind, or of none while it is not there, and answers what commands of that kind ask.
-Some keys show the state of a queue (`Projections` finds these), all others are kept as they were
-set. A method a key does not have refuses: reads as the wrong kind, changes as having no meaning.
+It has one kind, or none while it does not exist, and supports the commands of that kind. Some keys
+show the state of a queue (`Projections` finds these), all others are stored as they were set. A
+method that a key does not support refuses: reads as the wrong kind, changes as not possible.
 """
 
 from math import ceil, floor, inf
@@ -14,17 +14,17 @@ from jobyard.engine.state.tasks import Task
 from jobyard.model.glidemq.stored_values import StreamEntry, StreamId, StreamReader
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.errors import NOT_CHANGED_SO, WRONG_TYPE, Wrong
-from jobyard.protocols.glidemq.keyspace.gather import Gather, Treat
+from jobyard.protocols.glidemq.keyspace.gather import FoundTask, Gather
 from jobyard.protocols.glidemq.keyspace.key_names import KeyName
 from jobyard.protocols.glidemq.keyspace.sorted_ids import ListedIds
 
-# Scores beyond this are as good as without end.
+# Scores beyond this count as infinite.
 _WHOLE_MAX: Final = 1 << 60
 
 
 @final
 class ScoreRange:
-    """Scores from `low` to `high`, each within the range unless it is open there."""
+    """Scores from `low` to `high`, each included unless it is open."""
 
     def __init__(self, low: float, high: float, *, low_open: bool, high_open: bool) -> None:
         self.low = low
@@ -33,24 +33,24 @@ class ScoreRange:
         self.high_open = high_open
 
     def holds(self, score: float) -> bool:
-        """Tell whether a score lies inside."""
+        """Return whether a score is in the range."""
         if score < self.low or (self.low_open and score == self.low):
             return False
         return not (score > self.high or (self.high_open and score == self.high))
 
     def is_all(self) -> bool:
-        """Tell whether every score lies inside."""
+        """Return whether every score is in the range."""
         return self.low == -inf and self.high == inf and not (self.low_open or self.high_open)
 
     def least(self) -> i64:
-        """Return the least whole number inside."""
+        """Return the least integer in the range."""
         if self.low <= -_WHOLE_MAX or self.low > _WHOLE_MAX:
             return -_WHOLE_MAX if self.low < 0 else _WHOLE_MAX
         whole = ceil(self.low)
         return whole + 1 if self.low_open and whole == self.low else whole
 
     def most(self) -> i64:
-        """Return the greatest whole number inside."""
+        """Return the greatest integer in the range."""
         if self.high >= _WHOLE_MAX or self.high < -_WHOLE_MAX:
             return _WHOLE_MAX if self.high > 0 else -_WHOLE_MAX
         whole = floor(self.high)
@@ -59,28 +59,28 @@ class ScoreRange:
 
 Scored = tuple[bytes, float]
 
-# Keys that are kept stand behind those that show queues; this bit tells their cursors apart.
-SIDE_AREA: Final = 1 << 62
+# A scan lists stored keys after those that show queues; this bit marks their cursors.
+STORED_AREA: Final = 1 << 62
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Keyed:
-    """One key, there or not. What a subclass does not know is of the wrong kind, or fixed."""
+class RedisKey:
+    """One key, existing or not. Methods not overridden refuse, as wrong kind or as read-only."""
 
     def kind(self) -> i64:
-        """Return the kind of the value, NO_KIND if there is none."""
+        """Return the kind of the value, `ValueKind.NONE` if it does not exist."""
         raise NotImplementedError
 
     # -- any kind ------------------------------------------------------------------------------
 
     def delete(self) -> bool:
-        """Let the key go; tell whether it was there."""
+        """Delete the key; return whether it existed."""
         raise Wrong(NOT_CHANGED_SO)
 
-    def clear(self) -> Treat | None:
-        """Return the work of letting go of all it holds, where that may be much, else None.
+    def clear(self) -> FoundTask | None:
+        """Return a task that removes all that the key holds, or None if there is not much.
 
-        What of it takes no time is done at once.
+        The parts that take no time are removed at once.
         """
         return None
 
@@ -89,15 +89,15 @@ class Keyed:
         return 0
 
     def expires_ms(self) -> i64:
-        """Return when it goes by itself, or NEVER_MS."""
+        """Return when it expires, or NEVER_MS."""
         return NEVER_MS
 
     def expire(self, at_ms: i64) -> None:
-        """Let it go by itself at that time, or never."""
+        """Set when it expires; NEVER_MS for never."""
         raise Wrong(NOT_CHANGED_SO)
 
     def weight(self) -> i64:
-        """Return about how much memory it takes."""
+        """Return its approximate memory."""
         return 0
 
     # -- strings -------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Keyed:
         raise Wrong(WRONG_TYPE)
 
     def set_text(self, value: bytes, expires_ms: i64) -> None:
-        """Set the value, in place of whatever there was, and when it goes."""
+        """Set the value and its expiry, replacing any value of any kind."""
         raise Wrong(NOT_CHANGED_SO)
 
     # -- hashes --------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Keyed:
         raise Wrong(WRONG_TYPE)
 
     def fields_count(self) -> i64:
-        """Return how many fields there are."""
+        """Return the number of fields."""
         return len(self.fields())
 
     def set_fields(self, fields: dict[bytes, bytes]) -> i64:
@@ -129,33 +129,33 @@ class Keyed:
         raise Wrong(NOT_CHANGED_SO)
 
     def drop_fields(self, names: list[bytes]) -> i64:
-        """Let fields go; return how many there were."""
+        """Remove fields; return how many existed."""
         raise Wrong(NOT_CHANGED_SO)
 
     # -- lists ---------------------------------------------------------------------------------
 
     def items_count(self) -> i64:
-        """Return how many items there are."""
+        """Return the number of items."""
         raise Wrong(WRONG_TYPE)
 
     def items(self, start: i64, end: i64) -> list[bytes]:
-        """Return the items from place `start` up to before `end`, both within the list."""
+        """Return the items from index `start` up to, not including, `end`, both within the list."""
         raise Wrong(WRONG_TYPE)
 
     def find_items(self) -> ListedIds | None:
-        """Return the work of finding all items, where they may be many and in no order."""
+        """Return a task that finds all items, where they may be many and unsorted."""
         return None
 
     def push(self, values: list[bytes], *, is_left: bool) -> i64:
-        """Put items at one end, one after the other; return how many there are then."""
+        """Add items at one end, one after the other; return the new length."""
         raise Wrong(NOT_CHANGED_SO)
 
     def pop(self, count: i64, *, is_left: bool) -> list[bytes]:
-        """Take items off one end."""
+        """Remove items from one end and return them."""
         raise Wrong(NOT_CHANGED_SO)
 
     def trim(self, start: i64, end: i64) -> None:
-        """Keep the items from place `start` up to before `end` alone."""
+        """Keep only the items from index `start` up to, not including, `end`."""
         raise Wrong(NOT_CHANGED_SO)
 
     # -- sets ----------------------------------------------------------------------------------
@@ -165,11 +165,11 @@ class Keyed:
         raise Wrong(WRONG_TYPE)
 
     def members_count(self) -> i64:
-        """Return how many members there are."""
+        """Return the number of members."""
         return len(self.members())
 
     def has_member(self, member: bytes) -> bool:
-        """Tell whether this is one."""
+        """Return whether this is a member."""
         return member in self.members()
 
     def add_members(self, members: list[bytes]) -> i64:
@@ -177,13 +177,13 @@ class Keyed:
         raise Wrong(NOT_CHANGED_SO)
 
     def drop_members(self, members: list[bytes]) -> i64:
-        """Let members go; return how many there were."""
+        """Remove members; return how many existed."""
         raise Wrong(NOT_CHANGED_SO)
 
     # -- sorted sets ---------------------------------------------------------------------------
 
     def scored_count(self) -> i64:
-        """Return how many members there are."""
+        """Return the number of members."""
         raise Wrong(WRONG_TYPE)
 
     def score(self, member: bytes) -> float | None:
@@ -195,21 +195,21 @@ class Keyed:
         raise Wrong(WRONG_TYPE)
 
     def scored_page(self, start: i64, end: i64, *, is_reversed: bool) -> list[Scored]:
-        """Return the members from rank `start` up to before `end`, both within the set."""
+        """Return the members from rank `start` up to, not including, `end`, both within the set."""
         all_of_them = self.scored()
         if is_reversed:
             all_of_them.reverse()
         return all_of_them[start:end]
 
     def scored_within(self, within: ScoreRange, *, is_reversed: bool) -> list[Scored]:
-        """Return the members whose scores lie in a range."""
+        """Return the members whose scores are in a range."""
         found = [one for one in self.scored() if within.holds(one[1])]
         if is_reversed:
             found.reverse()
         return found
 
     def find_scored(self, within: ScoreRange | None, *, is_reversed: bool) -> Gather | None:
-        """Return the work of finding members, where they may be many: all, or those of a range."""
+        """Return a task that finds members, where they may be many: all, or those of a range."""
         return None
 
     def set_scores(self, scores: dict[bytes, float]) -> i64:
@@ -217,31 +217,31 @@ class Keyed:
         raise Wrong(NOT_CHANGED_SO)
 
     def check_popped(self, count: i64) -> None:
-        """Refuse if so many members cannot be taken out."""
+        """Refuse if `count` members cannot be removed at once."""
         raise Wrong(NOT_CHANGED_SO)
 
     def drop_scored(self, members: list[bytes]) -> i64:
-        """Let members go; return how many there were."""
+        """Remove members; return how many existed."""
         raise Wrong(NOT_CHANGED_SO)
 
     # -- streams -------------------------------------------------------------------------------
 
     def entries_count(self) -> i64:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         raise Wrong(WRONG_TYPE)
 
     def entries(
         self, first: StreamId, last: StreamId, count: i64, *, is_reversed: bool
     ) -> list[StreamEntry]:
-        """Return at most so many entries from `first` to `last`, both included."""
+        """Return at most `count` entries from `first` to `last`, both included."""
         raise Wrong(WRONG_TYPE)
 
     def find_entries(self, first: StreamId, last: StreamId, *, is_reversed: bool) -> Gather | None:
-        """Return the work of finding entries, where they may be many."""
+        """Return a task that finds entries, where they may be many."""
         return None
 
     def upkeep(self) -> Task | None:
-        """Return the work there is before entries can be looked up at once; None for little."""
+        """Return a task that must run before entries can be looked up; None if it is short."""
         return None
 
     def last_id(self) -> StreamId:
@@ -253,53 +253,53 @@ class Keyed:
         raise Wrong(NOT_CHANGED_SO)
 
     def adopt_entry(self, asked: bytes, fields: list[bytes]) -> StreamId | None:
-        """Add an entry where its id is not for who adds it to choose; None where it is."""
+        """Add an entry whose id the server chooses; None where the client chooses it."""
         return None
 
     def drop_entries(self, ids: list[StreamId]) -> i64:
-        """Let entries go; return how many there were."""
+        """Remove entries; return how many existed."""
         raise Wrong(NOT_CHANGED_SO)
 
     def drop_oldest(self, count: i64) -> None:
-        """Let the oldest entries go, so many of them."""
+        """Remove the oldest `count` entries."""
         raise Wrong(NOT_CHANGED_SO)
 
-    def trim_found(self, found: Gather, most: i64) -> Treat:
-        """Return the work of letting go of up to so many entries that are found."""
+    def trim_found(self, found: Gather, most: i64) -> FoundTask:
+        """Return a task that removes up to `most` of the entries found."""
         raise Wrong(NOT_CHANGED_SO)
 
-    def trim_oldest(self, count: i64) -> Treat | None:
-        """Return the work of letting the oldest entries go, where they may be many."""
+    def trim_oldest(self, count: i64) -> FoundTask | None:
+        """Return a task that removes the oldest entries, where they may be many."""
         return None
 
     def watch(self, reader: StreamReader) -> None:
-        """Tell somebody of every new entry."""
+        """Notify a reader of every new entry."""
         raise Wrong(WRONG_TYPE)
 
     def unwatch(self, reader: StreamReader) -> None:
-        """Tell them no more."""
+        """Stop notifying a reader."""
         raise Wrong(WRONG_TYPE)
 
 
 @final
-class Scan:
-    """One way through keys: how far it has come, and what was found."""
+class KeyScan:
+    """One iteration over keys: its progress and its results."""
 
     def __init__(self, cursor: i64, pattern: bytes, count: i64) -> None:
         self.cursor: i64 = cursor
-        # Nothing for all keys.
+        # Empty for all keys.
         self.pattern: bytes = b"" if pattern == b"*" else pattern
-        # How many keys are to be looked at, about.
+        # About how many keys to check.
         self.count: i64 = count
         self.looked: i64 = 0
         self.names: list[bytes] = []
-        # Queues that have no number yet that a cursor could tell; None until they are looked for.
+        # Queues without a number for cursors; None until the scan has collected them.
         self.unseen: list[str] | None = None
-        # Whether all have been looked at.
+        # Whether all keys have been checked.
         self.is_over: bool = False
 
     def is_enough(self) -> bool:
-        """Tell whether as many keys as were asked for have been looked at."""
+        """Return whether the requested number of keys has been checked."""
         return self.looked >= self.count
 
 
@@ -307,13 +307,13 @@ class Scan:
 class Projections:
     """Finds the keys that show the state of queues."""
 
-    def find(self, name: KeyName, now_ms: i64) -> Keyed | None:
-        """Return the key if it shows a queue or a job; None if it is kept as it was set."""
+    def find(self, name: KeyName, now_ms: i64) -> RedisKey | None:
+        """Return the key if it shows a queue or a job; None if it is a stored key."""
         raise NotImplementedError
 
-    def scan(self, scan: Scan, most: i64, now_ms: i64) -> i64:
-        """Go on through such keys for about `most` units of work; return what it took.
+    def scan(self, scan: KeyScan, most: i64, now_ms: i64) -> i64:
+        """Continue over such keys for about `most` units of work; return the cost.
 
-        It ends when `scan` has looked at enough keys, or its cursor is 0. Cursors lie below 2^62.
+        Stops when `scan` has checked enough keys, or its cursor is 0. Cursors are below 2^62.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The ids of a long list of jobs, put in order some at a time."""
+"""The ids of a long list of jobs, sorted some at a time."""
 
 import heapq
 from collections.abc import Iterator
@@ -11,33 +11,33 @@ from jobyard.engine.state.tasks import Task
 from jobyard.model.job import READY, Job
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 
-# Fewer are put in order at once.
-MANY: Final = 256
-# Put in order together, at most.
+# Shorter lists are sorted at once.
+LISTED_AT_ONCE: Final = 256
+# Maximum length of a sorted run.
 _RUN: Final = 256
-# What it takes to list one, in units of work.
+# Cost of listing one job.
 _UNITS: Final = 2
 
-# Where a job stands; its number tells it from others that stand as far ahead.
+# The sort key of a job; its seq separates jobs that are otherwise equal.
 _Entry = tuple[int, int, int, int, Job]
 
 
 @final
 class ListedIds(Task):
-    """Jobs that wait for their turn, then those that stand there; the last is taken first."""
+    """Jobs that wait in their ordering groups, then those in the list; the last is taken first."""
 
-    def __init__(self, waiting: list[Job], standing: list[Job], shelf: i64) -> None:
+    def __init__(self, waiting: list[Job], standing: list[Job], ready_list: i64) -> None:
         super().__init__()
         self.is_reading = True
         self._waiting = waiting
         self._standing = standing
-        self._shelf: i64 = shelf
+        self._ready_list: i64 = ready_list
         self._runs: list[list[_Entry]] = []
         self._merged: Iterator[_Entry] | None = None
         self.ids: list[bytes] = []
 
     def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only looks
-        """Put some in order, or list some."""
+        """Sort some jobs, or list some."""
         done: i64 = 0
         while done < most:
             if self._waiting:
@@ -53,7 +53,7 @@ class ListedIds(Task):
                 done += _UNITS
                 job = entry[4]
                 # It may have been taken meanwhile.
-                if job.state == READY and job.shelf == self._shelf:
+                if job.state == READY and job.ready_list == self._ready_list:
                     self.ids.append(bytes_of(glide_add.id_of(job)))
         return done
 

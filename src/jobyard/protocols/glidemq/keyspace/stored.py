@@ -1,7 +1,7 @@
-"""Keys that are kept as they were set, as commands see them.
+"""Stored keys, as commands see them.
 
-A family of keys is of one kind: what a client of the library would never do to one is refused, so
-that what is kept here stays the little that queues need.
+A family of keys has one kind. What a client of the library would never do to a key is refused, so
+that only the little that queues need is stored here.
 """
 
 from typing import final
@@ -12,27 +12,21 @@ from jobyard.engine.glidemq import stored_values
 from jobyard.engine.state.yard import Yard
 from jobyard.model.glidemq.stored_values import (
     FIRST_ID,
-    HASH,
     KIND_NAMES,
-    LIST,
-    NO_KIND,
-    SET,
-    STREAM,
-    STRING,
-    ZSET,
-    SideKey,
+    StoredValue,
     StreamEntry,
     StreamId,
     StreamReader,
+    ValueKind,
 )
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.errors import Wrong
-from jobyard.protocols.glidemq.keyspace.key import Keyed, Scored
+from jobyard.protocols.glidemq.keyspace.key import RedisKey, Scored
 
 
 @final
-class SideKeyed(Keyed):
-    """A key of that kind which may be kept."""
+class StoredKey(RedisKey):
+    """A key of one kind that can be stored."""
 
     def __init__(self, yard: Yard, name: bytes, kind: i64, now_ms: i64) -> None:
         self._yard = yard
@@ -40,44 +34,44 @@ class SideKeyed(Keyed):
         self._kind: i64 = kind
         self._now_ms: i64 = now_ms
 
-    def _key(self) -> SideKey | None:
+    def _key(self) -> StoredValue | None:
         return stored_values.find(self._yard, self._name, self._now_ms)
 
-    def _there(self) -> SideKey:
+    def _there(self) -> StoredValue:
         key = self._key()
-        assert key is not None, "whoever reads a key has seen that it is there"
+        assert key is not None, "the reader must have seen that the key exists"
         return key
 
     def _must_be(self, kind: i64) -> None:
         if self._kind != kind:
             name = self._name[:128].decode("utf-8", "replace")
-            raise Wrong(f"ERR '{name}' can only be a {KIND_NAMES[self._kind]} here")
+            raise Wrong(f"ERR '{name}' can only be a {KIND_NAMES[self._kind]}")
 
     def kind(self) -> i64:
-        """Return the kind of the value, NO_KIND if there is none."""
+        """Return the kind of the value, `ValueKind.NONE` if it does not exist."""
         key = self._key()
-        return NO_KIND if key is None else key.kind
+        return ValueKind.NONE if key is None else key.kind
 
     # -- any kind ------------------------------------------------------------------------------
 
     def delete(self) -> bool:
-        """Let the key go; tell whether it was there."""
+        """Delete the key; return whether it existed."""
         key = self._key()
         if key is not None:
             stored_values.drop(self._yard, key)
         return key is not None
 
     def expires_ms(self) -> i64:
-        """Return when it goes by itself, or NEVER_MS."""
+        """Return when it expires, or NEVER_MS."""
         key = self._key()
         return NEVER_MS if key is None else key.expires_ms
 
     def expire(self, at_ms: i64) -> None:
-        """Let it go by itself at that time, or never."""
+        """Set when it expires; NEVER_MS for never."""
         stored_values.expire(self._yard, self._there(), at_ms, self._now_ms)
 
     def weight(self) -> i64:
-        """Return about how much memory it takes."""
+        """Return its approximate memory."""
         return self._there().weight
 
     # -- strings -------------------------------------------------------------------------------
@@ -88,8 +82,8 @@ class SideKeyed(Keyed):
         return None if key is None else key.text
 
     def set_text(self, value: bytes, expires_ms: i64) -> None:
-        """Set the value, in place of whatever there was, and when it goes."""
-        self._must_be(STRING)
+        """Set the value and its expiry, replacing any value of any kind."""
+        self._must_be(ValueKind.STRING)
         stored_values.set_text(self._yard, self._name, value, expires_ms, self._now_ms)
 
     # -- hashes --------------------------------------------------------------------------------
@@ -104,43 +98,43 @@ class SideKeyed(Keyed):
         return self._there().table.copy()
 
     def fields_count(self) -> i64:
-        """Return how many fields there are."""
+        """Return the number of fields."""
         return len(self._there().table)
 
     def set_fields(self, fields: dict[bytes, bytes]) -> i64:
         """Set fields; return how many of them are new."""
-        self._must_be(HASH)
+        self._must_be(ValueKind.HASH)
         return stored_values.set_fields(self._yard, self._name, fields, self._now_ms)
 
     def drop_fields(self, names: list[bytes]) -> i64:
-        """Let fields go; return how many there were."""
+        """Remove fields; return how many existed."""
         return stored_values.drop_fields(self._yard, self._there(), names)
 
     # -- lists ---------------------------------------------------------------------------------
 
     def items_count(self) -> i64:
-        """Return how many items there are."""
+        """Return the number of items."""
         return len(self._there().items)
 
     def items(self, start: i64, end: i64) -> list[bytes]:
-        """Return the items from place `start` up to before `end`, both within the list."""
+        """Return the items from index `start` up to, not including, `end`, both within the list."""
         key = self._there()
         return [key.items[number] for number in range(key.first + start, key.first + end)]
 
     def push(self, values: list[bytes], *, is_left: bool) -> i64:
-        """Put items at one end, one after the other; return how many there are then."""
-        self._must_be(LIST)
+        """Add items at one end, one after the other; return the new length."""
+        self._must_be(ValueKind.LIST)
         return stored_values.push(self._yard, self._name, values, self._now_ms, is_left=is_left)
 
     def pop(self, count: i64, *, is_left: bool) -> list[bytes]:
-        """Take items off one end."""
+        """Remove items from one end and return them."""
         return stored_values.pop(self._yard, self._there(), count, is_left=is_left)
 
     def trim(self, start: i64, end: i64) -> None:
-        """Keep the items from place `start` up to before `end` alone."""
+        """Keep only the items from index `start` up to, not including, `end`."""
         key = self._there()
         count: i64 = len(key.items)
-        # What is left over at the right end goes first: the key may not outlive the left one.
+        # Remove from the right end first: the key may be gone after the left end.
         stored_values.pop(self._yard, key, count - end, is_left=False)
         if key.items:
             stored_values.pop(self._yard, key, start, is_left=True)
@@ -152,26 +146,26 @@ class SideKeyed(Keyed):
         return list(self._there().table)
 
     def members_count(self) -> i64:
-        """Return how many members there are."""
+        """Return the number of members."""
         return len(self._there().table)
 
     def has_member(self, member: bytes) -> bool:
-        """Tell whether this is one."""
+        """Return whether this is a member."""
         return member in self._there().table
 
     def add_members(self, members: list[bytes]) -> i64:
         """Add members; return how many are new."""
-        self._must_be(SET)
+        self._must_be(ValueKind.SET)
         return stored_values.add_members(self._yard, self._name, members, self._now_ms)
 
     def drop_members(self, members: list[bytes]) -> i64:
-        """Let members go; return how many there were."""
+        """Remove members; return how many existed."""
         return stored_values.drop_fields(self._yard, self._there(), members)
 
     # -- sorted sets ---------------------------------------------------------------------------
 
     def scored_count(self) -> i64:
-        """Return how many members there are."""
+        """Return the number of members."""
         return len(self._there().scores)
 
     def score(self, member: bytes) -> float | None:
@@ -185,26 +179,26 @@ class SideKeyed(Keyed):
 
     def set_scores(self, scores: dict[bytes, float]) -> i64:
         """Set the scores of members; return how many of them are new."""
-        self._must_be(ZSET)
+        self._must_be(ValueKind.ZSET)
         return stored_values.set_scores(self._yard, self._name, scores, self._now_ms)
 
     def check_popped(self, count: i64) -> None:
-        """Let any number of members be taken out."""
+        """Accept: any number of members can be removed."""
 
     def drop_scored(self, members: list[bytes]) -> i64:
-        """Let members go; return how many there were."""
+        """Remove members; return how many existed."""
         return stored_values.drop_scored(self._yard, self._there(), members)
 
     # -- streams -------------------------------------------------------------------------------
 
     def entries_count(self) -> i64:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return len(self._there().entries)
 
     def entries(
         self, first: StreamId, last: StreamId, count: i64, *, is_reversed: bool
     ) -> list[StreamEntry]:
-        """Return at most so many entries from `first` to `last`, both included."""
+        """Return at most `count` entries from `first` to `last`, both included."""
         key = self._there()
         start = key.place_of(first)
         end = key.place_of(last)
@@ -225,21 +219,21 @@ class SideKeyed(Keyed):
 
     def add_entry(self, entry_id: StreamId, fields: list[bytes]) -> None:
         """Add an entry whose id is greater than the last."""
-        self._must_be(STREAM)
+        self._must_be(ValueKind.STREAM)
         stored_values.add_entry(self._yard, self._name, entry_id, fields, self._now_ms)
 
     def drop_entries(self, ids: list[StreamId]) -> i64:
-        """Let entries go; return how many there were."""
+        """Remove entries; return how many existed."""
         return stored_values.drop_entries(self._yard, self._there(), ids)
 
     def drop_oldest(self, count: i64) -> None:
-        """Let the oldest entries go, so many of them."""
+        """Remove the oldest `count` entries."""
         stored_values.trim_entries(self._yard, self._there(), count)
 
     def watch(self, reader: StreamReader) -> None:
-        """Tell somebody of every new entry."""
+        """Notify a reader of every new entry."""
         stored_values.watch(self._yard, self._name, reader)
 
     def unwatch(self, reader: StreamReader) -> None:
-        """Tell them no more."""
+        """Stop notifying a reader."""
         stored_values.unwatch(self._yard, self._name, reader)

@@ -1,4 +1,4 @@
-"""Whether the server is up, and what it counts."""
+"""Health, readiness and metrics endpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from jobyard import __version__
-from jobyard.engine.state.counters import EVENTS
+from jobyard.engine.state.counters import COUNTED_EVENTS
 from jobyard.engine.state.health import DAMAGED, problems
 from jobyard.engine.topics.topic_queue import ready_count
 from jobyard.engine.topics.topic_setup import config_of
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     from jobyard.model.queue import Queue
     from jobyard.model.topic.log import LogTopic
-    from jobyard.protocols.http.call import Call
+    from jobyard.protocols.http.call import HttpCall
     from jobyard.protocols.topics.door import TopicsDoor
 
-# Topics with series of their own.
+# Most topics that get metrics of their own.
 SERIES_MAX = 1000
-# What only grows while the server runs.
+# Metrics of type counter; all others are gauges.
 _COUNTERS = (
     *("topics_wal_records", "topics_wal_batches"),
-    *[f"topics_jobs_{event}" for event in EVENTS],
+    *[f"topics_jobs_{event}" for event in COUNTED_EVENTS],
 )
 
 
-def health(door: TopicsDoor, call: Call) -> None:
+def health(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/health."""
     uptime_ms = int(call.now_ms - door.started_ms)
     answer: dict[str, object] = {"status": "ok", "version": __version__, "uptime_ms": uptime_ms}
@@ -45,21 +45,21 @@ def health(door: TopicsDoor, call: Call) -> None:
     call.answer(200, json.dumps(answer).encode())
 
 
-def ready(door: TopicsDoor, call: Call) -> None:
-    """GET /v0/ready; whoever can ask is answered by a yard that was recovered."""
+def ready(door: TopicsDoor, call: HttpCall) -> None:
+    """GET /v0/ready; the server listens only after recovery, so an answer means ready."""
     check_open(call)
     topics = len(door.yard.logs) + len(_queues(door))
     answer = {"status": "ready", "wal_replay_complete": True, "topics": topics}
     call.answer(200, json.dumps(answer).encode())
 
 
-def metrics(door: TopicsDoor, call: Call) -> None:
+def metrics(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/metrics."""
     totals = _totals(door, call)
     if "application/json" in call.header("accept"):
         call.answer(200, json.dumps(totals).encode())
         return
-    # All samples of a name must stand together.
+    # The text format wants all samples of a name together.
     families = {name: [f"{name} {value}"] for name, value in totals.items()}
     families.update(_classes(door))
     families.update(_series(door, call))
@@ -70,7 +70,7 @@ def metrics(door: TopicsDoor, call: Call) -> None:
     call.answer(200, ("\n".join(lines) + "\n").encode(), "text/plain; version=0.0.4")
 
 
-def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
+def _totals(door: TopicsDoor, call: HttpCall) -> dict[str, int]:
     yard = door.yard
     journal = yard.journal
     queues = _queues(door)
@@ -80,7 +80,7 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_records_live": sum(int(log.count) for log in yard.logs.values())
         + int(yard.jobs.count),
         "topics_bytes_live": sum(int(log.bytes) for log in yard.logs.values())
-        + sum(int(queue.roster.bytes) for queue in queues if queue.roster is not None),
+        + sum(int(queue.jobs_by_seq.bytes) for queue in queues if queue.jobs_by_seq is not None),
         "topics_queue_leases_in_flight": int(yard.leased_count),
         "topics_routers": len(yard.routers.by_name),
         "topics_watch_sessions": len(door.watches),
@@ -93,11 +93,11 @@ def _totals(door: TopicsDoor, call: Call) -> dict[str, int]:
         "topics_wal_segments": len(journal.segments),
         "topics_wal_fsync_mean_us": int(call.session.door.stopwatch.sync_us()),
         "topics_unexpected_errors": int(yard.errors.survived_count),
-        "topics_connection_memory_bytes": int(door.guard.held),
-        "topics_failed_authentications": int(door.guard.attempts.failed_count),
-        "topics_inputs_refused": int(door.guard.inputs_refused),
-        "topics_outputs_cut": int(door.guard.outputs_cut),
-        "topics_connections_refused": int(door.guard.connections_refused),
+        "topics_connection_memory_bytes": int(door.shared_limits.held),
+        "topics_failed_authentications": int(door.shared_limits.attempts.failed_count),
+        "topics_inputs_refused": int(door.shared_limits.inputs_refused),
+        "topics_outputs_cut": int(door.shared_limits.outputs_cut),
+        "topics_connections_refused": int(door.shared_limits.connections_refused),
         "topics_corrupt_reads": int(journal.damages.reads_count),
         "topics_disk_full": 1 if journal.is_full else 0,
         **{f"topics_jobs_{event}": count for event, count in yard.counters.totals().items()},
@@ -119,8 +119,8 @@ def _classes(door: TopicsDoor) -> dict[str, list[str]]:
     return {name: [f'{name}{{class="{word}"}} {count}' for word, count in counted.items()]}
 
 
-def _series(door: TopicsDoor, call: Call) -> dict[str, list[str]]:
-    """Return what is told of single topics."""
+def _series(door: TopicsDoor, call: HttpCall) -> dict[str, list[str]]:
+    """Return the metrics of single topics."""
     shown: list[tuple[str, dict[str, i64]]] = []
     for name, log in door.yard.logs.items():
         if len(shown) < SERIES_MAX and may_see(call, name):
@@ -147,14 +147,14 @@ def _log_numbers(log: LogTopic) -> dict[str, i64]:
 
 def _queue_numbers(queue: Queue) -> dict[str, i64]:
     numbers: dict[str, i64] = {"head_seq": queue.next_seq - 1}
-    # Where nobody asked for a roster yet, to look must not make one.
-    if queue.roster is not None:
+    # Reading metrics must not build the jobs by seq of a queue.
+    if queue.jobs_by_seq is not None:
         numbers["earliest_seq"] = earliest_seq(queue)
-        numbers["bytes"] = queue.roster.bytes
+        numbers["bytes"] = queue.jobs_by_seq.bytes
     numbers["records"] = queue.jobs_count() - queue.done.live_count
     numbers["queue_ready"] = ready_count(queue)
     numbers["queue_in_flight"] = len(queue.leased.items)
     numbers["queue_delayed"] = len(queue.delayed.items)
-    stock = queue.stock
-    numbers["queue_dead_lettered"] = 0 if stock is None else stock.dead_lettered
+    topic_state = queue.topic_state
+    numbers["queue_dead_lettered"] = 0 if topic_state is None else topic_state.dead_lettered
     return numbers

@@ -1,4 +1,4 @@
-"""Making, showing, listing and removing routers."""
+"""Creates, shows, lists and removes routers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jobyard.engine.topics import routers, topic_setup
 from jobyard.errors import YardFull
 from jobyard.model.topic.config import QUEUE, TOPIC_NAME_MAX, TopicConfig
 from jobyard.model.topic.router import AT_LEAST_ONCE, GUARANTEES, Router, is_router_name
-from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.admin.topics import page_cursor, page_size, read_cursor
 from jobyard.protocols.topics.answers import finish, put_bool
 from jobyard.protocols.topics.api import check_name
-from jobyard.protocols.topics.api_keys import Key
+from jobyard.protocols.topics.api_keys import ApiKey
 from jobyard.protocols.topics.body import flag, invalid, read_body, text
 from jobyard.protocols.topics.find import drop_topic, find_queue, no_topic
 from jobyard.protocols.topics.limits import check_routers, check_topics
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _INCOMPATIBLE: Final = "topic_exists_incompatible"
 
 
-def put_router(door: TopicsDoor, call: Call) -> None:
+def put_router(door: TopicsDoor, call: HttpCall) -> None:
     """PUT /v0/routers/{router}."""
     router = _read_router(call)
     check_name(call, router.source)
@@ -67,7 +67,7 @@ def put_router(door: TopicsDoor, call: Call) -> None:
 
 
 def _check_router(door: TopicsDoor, router: Router) -> None:
-    """Refuse a router that others stand against."""
+    """Refuse a router that conflicts with others."""
     try:
         routers.check_router(door.yard, router)
     except routers.RouterCycle as cycle:
@@ -80,8 +80,8 @@ def _check_router(door: TopicsDoor, router: Router) -> None:
         raise HttpRefused(409, "router_repoint_forbidden", str(elsewhere)) from None
 
 
-def _hold_dest(door: TopicsDoor, call: Call, router: Router) -> None:
-    """See that the destination is there, and stays there when it is empty."""
+def _hold_dest(door: TopicsDoor, call: HttpCall, router: Router) -> None:
+    """Create the destination if it is missing, and keep it when it is empty."""
     yard = door.yard
     if router.dest in yard.logs:
         return
@@ -92,17 +92,20 @@ def _hold_dest(door: TopicsDoor, call: Call, router: Router) -> None:
         _configure(door, call, queue)
 
 
-def _configure(door: TopicsDoor, call: Call, queue: Queue) -> None:
-    """Let a queue that nobody configured stay there when it is empty."""
+def _configure(door: TopicsDoor, call: HttpCall, queue: Queue) -> None:
+    """Give a queue the default configuration, so that it stays when it is empty."""
     config = TopicConfig()
     config.type = QUEUE
     topic_setup.set_queue_config(door.yard, queue, config, call.now_ms)
 
 
-def _read_router(call: Call) -> Router:
+def _read_router(call: HttpCall) -> Router:
     name = call.params[0]
     if not is_router_name(name):
-        raise invalid("a router is named by letters, digits and . _ : - >, at most 255 of them")
+        raise invalid(
+            "a router name consists of 1 to 255 letters, digits and . _ : - >, "
+            "and begins with a letter or digit"
+        )
     fields = read_body(call, may_be_empty=False)
     router = Router(name, _topic(fields, b"source"), _topic(fields, b"dest"))
     if router.source == router.dest:
@@ -121,16 +124,16 @@ def _read_router(call: Call) -> Router:
 def _topic(fields: JsonFields, key: bytes) -> str:
     name = text(fields, key, TOPIC_NAME_MAX)
     if not name:
-        raise invalid(f"{key.decode()} must be given")
+        raise invalid(f"{key.decode()} is required")
     check_topic_name(name)
     return name
 
 
-def get_router(door: TopicsDoor, call: Call) -> None:
+def get_router(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/routers/{router}."""
     router = door.yard.routers.by_name.get(call.params[0])
     if router is None:
-        raise HttpRefused(404, "router_not_found", f"there is no router {call.params[0]}")
+        raise HttpRefused(404, "router_not_found", f"router {call.params[0]} does not exist")
     check_name(call, router.source)
     check_name(call, router.dest)
     out = BytesWriter()
@@ -148,7 +151,7 @@ def _state(door: TopicsDoor, router: Router) -> dict[str, object]:
     return state
 
 
-def list_routers(door: TopicsDoor, call: Call) -> None:
+def list_routers(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/routers."""
     asked = parse_query(call.request.query)
     prefix = asked.get("prefix", "")
@@ -176,13 +179,13 @@ def list_routers(door: TopicsDoor, call: Call) -> None:
     finish(call, out)
 
 
-def _may_see(call: Call, router: Router) -> bool:
+def _may_see(call: HttpCall, router: Router) -> bool:
     key = call.identity
-    return not isinstance(key, Key) or (key.covers(router.source) and key.covers(router.dest))
+    return not isinstance(key, ApiKey) or (key.covers(router.source) and key.covers(router.dest))
 
 
-def delete_router(door: TopicsDoor, call: Call) -> None:
-    """DELETE /v0/routers/{router}; one that is not there is not there afterwards either."""
+def delete_router(door: TopicsDoor, call: HttpCall) -> None:
+    """DELETE /v0/routers/{router}; deleting a missing router is not an error."""
     name = call.params[0]
     router = door.yard.routers.by_name.get(name)
     if router is not None:

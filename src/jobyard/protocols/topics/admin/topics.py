@@ -1,4 +1,4 @@
-"""Making, showing, listing and removing topics."""
+"""Creates, shows, lists and removes topics."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from jobyard.model.topic.config import (
     is_topic_name,
 )
 from jobyard.model.topic.router import is_router_name
-from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.long_calls import LongCall
 from jobyard.protocols.topics.answers import begin, finish, put_bool
 from jobyard.protocols.topics.api import may_see
 from jobyard.protocols.topics.body import invalid, query_flag, read_body
 from jobyard.protocols.topics.find import (
-    check_letters,
+    check_dead_letter_topic,
     drop_topic,
     find_queue,
     incarnation_of,
@@ -38,7 +38,7 @@ from jobyard.protocols.topics.find import (
     wanted_config,
 )
 from jobyard.protocols.topics.limits import check_topics
-from jobyard.protocols.topics.names import EVENTS, check_read_name, check_topic_name
+from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name, check_topic_name
 from jobyard.protocols.topics.records.events import events_state, is_events
 from jobyard.protocols.topics.records.jobs import earliest_seq, written_ms
 from jobyard.wire.http.request import parse_query
@@ -53,21 +53,20 @@ if TYPE_CHECKING:
 
 PAGE_DEFAULT: Final = 100
 PAGE_MAX: Final = 1000
-# Names that are looked at together, and that are copied or put in order in a unit of work; what it
-# takes to tell of a topic.
+# Names checked together; names copied or sorted per unit of work; units of work per listed topic.
 NAMES_AT_ONCE: Final = 200
 NAMES_PER_UNIT: Final = 32
 LINE_UNITS: Final = 16
 
 
-def put_topic(door: TopicsDoor, call: Call) -> None:
+def put_topic(door: TopicsDoor, call: HttpCall) -> None:
     """PUT /v0/topics/{topic}."""
     name = call.params[0]
     check_topic_name(name)
     fields = read_body(call, may_be_empty=True)
     config = wanted_config(call, name, json.loads(fields.data))
     yard = door.yard
-    check_letters(yard, config)
+    check_dead_letter_topic(yard, config)
     log = yard.logs.get(name)
     queue = find_queue(yard, name)
     created = False
@@ -93,7 +92,7 @@ def _set_log_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64)
     try:
         logs.set_config(yard, log, config, now_ms)
     except logs.HoldsRecords:
-        story = f"{log.name} must be empty to become {config.durability}"
+        story = f"{log.name} must be empty to change its durability to {config.durability}"
         raise HttpRefused(409, "topic_not_empty", story) from None
 
 
@@ -102,21 +101,21 @@ def _check_type(name: str, is_type: str, config: TopicConfig) -> None:
         raise HttpRefused(
             409,
             "topic_exists_incompatible",
-            f"{name} is a {is_type} and stays one",
+            f"{name} is a {is_type}; the type of a topic cannot change",
             {"type": is_type},
         )
 
 
-def get_topic(door: TopicsDoor, call: Call) -> None:
+def get_topic(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics/{topic}."""
     name = call.params[0]
     check_read_name(name)
     yard = door.yard
     log = yard.logs.get(name)
-    queue = find_queue(yard, name) if name != EVENTS else None
+    queue = find_queue(yard, name) if name != EVENTS_TOPIC else None
     is_synced = False
     if is_events(yard, name):
-        # Its rows are on the disk before they are any.
+        # Only durable rows are visible, so there is no sync to wait for.
         state = events_state(yard)
     elif log is not None:
         state = _log_state(door, log, call.now_ms)
@@ -154,7 +153,7 @@ def _queue_state(door: TopicsDoor, queue: Queue) -> dict[str, object]:
     config = config_of(queue)
     counts = topic_queue.counts(queue)
     written = written_ms(queue)
-    read = 0 if queue.stock is None else queue.stock.last_read_ms
+    read = 0 if queue.topic_state is None else queue.topic_state.last_read_ms
     return {
         "type": QUEUE,
         "head_seq": int(queue.next_seq - 1),
@@ -175,7 +174,7 @@ def _queue_state(door: TopicsDoor, queue: Queue) -> dict[str, object]:
     }
 
 
-def list_topics(door: TopicsDoor, call: Call) -> None:
+def list_topics(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics."""
     asked = parse_query(call.request.query)
     prefix = asked.get("prefix", "")
@@ -187,9 +186,11 @@ def list_topics(door: TopicsDoor, call: Call) -> None:
 
 @final
 class TopicPage(Task):
-    """A page of topics, in the order of their names: all are looked at, some at a time."""
+    """A page of topics sorted by name, made from all names in slices."""
 
-    def __init__(self, door: TopicsDoor, call: Call, prefix: str, after: str, size: int) -> None:
+    def __init__(
+        self, door: TopicsDoor, call: HttpCall, prefix: str, after: str, size: int
+    ) -> None:
         super().__init__()
         self.is_reading = True
         self._door = door
@@ -197,15 +198,15 @@ class TopicPage(Task):
         self._prefix = prefix
         self._after = after
         self._size = size
-        # None before all names were gathered, which alone takes a while if there are very many.
+        # None until all names are copied, which takes a while if there are very many.
         self._left: list[str] | None = None
-        # The first of those that were looked at, and one more.
+        # The names of the page so far, and one more.
         self._found: list[str] = []
         self._gone_count: i64 = 0
         self._lines: list[bytes] = []
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Look at some names, or tell of some topics."""
+        """Check some names, or describe some topics."""
         done: i64 = 0
         left = self._left
         if left is None:
@@ -224,12 +225,12 @@ class TopicPage(Task):
         yard = self._door.yard
         names = list(yard.queues)
         names += yard.logs
-        if is_events(yard, EVENTS):
-            names.append(EVENTS)
+        if is_events(yard, EVENTS_TOPIC):
+            names.append(EVENTS_TOPIC)
         return names
 
     def _choose(self, names: list[str]) -> i64:
-        """Keep those of some names that belong to the page so far; return what it took."""
+        """Keep the names that belong to the page so far; return the units of work."""
         found = self._found
         if len(found) > self._size:
             last = found[-1]
@@ -237,7 +238,7 @@ class TopicPage(Task):
         chosen = [name for name in names if self._is_meant(name)]
         if not chosen:
             return 0
-        # A queue and a log may have one name.
+        # A queue and a log may have the same name.
         self._found = list(dict.fromkeys(sorted(found + chosen)))[: self._size + 1]
         return len(self._found) // NAMES_PER_UNIT
 
@@ -245,7 +246,7 @@ class TopicPage(Task):
         if name <= self._after or not name.startswith(self._prefix):
             return False
         yard = self._door.yard
-        if name not in yard.logs and name != EVENTS:
+        if name not in yard.logs and name != EVENTS_TOPIC:
             queue = yard.queues.get(name)
             if queue is None or not is_topic(queue) or not is_topic_name(name):
                 return False
@@ -254,13 +255,13 @@ class TopicPage(Task):
     def _tell(self, name: str, now_ms: i64) -> i64:
         yard = self._door.yard
         queue = yard.queues.get(name)
-        if name not in yard.logs and name != EVENTS and queue is None:
-            # It went meanwhile.
+        if name not in yard.logs and name != EVENTS_TOPIC and queue is None:
+            # It was removed meanwhile.
             self._found.remove(name)
             self._gone_count += 1
             return 1
-        # The first time its jobs are put in order.
-        jobs: i64 = 0 if queue is None or queue.roster is not None else queue.jobs_count()
+        # The first listing sorts the jobs by seq.
+        jobs: i64 = 0 if queue is None or queue.jobs_by_seq is not None else queue.jobs_count()
         self._lines.append(_printed(_line(self._door, name, now_ms)))
         return LINE_UNITS + jobs
 
@@ -276,7 +277,7 @@ class TopicPage(Task):
 
 def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
     log = door.yard.logs.get(name)
-    if name == EVENTS:
+    if name == EVENTS_TOPIC:
         state = events_state(door.yard)
         durability = FSYNC
     elif log is not None:
@@ -294,7 +295,7 @@ def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
 
 
 def page_size(text: str) -> int:
-    """Return how many of a list are asked for at once."""
+    """Return the requested page size."""
     if not text:
         return PAGE_DEFAULT
     if not text.isdecimal() or not text.isascii():
@@ -303,7 +304,7 @@ def page_size(text: str) -> int:
 
 
 def page_cursor(name: str) -> str:
-    """Return what names the page after a name."""
+    """Return the cursor of the page after a name."""
     return urlsafe_b64encode(name.encode()).decode()
 
 
@@ -313,18 +314,18 @@ def read_cursor(text: str) -> str:
         after = urlsafe_b64decode(text.encode()).decode()
     except (NotBase64, ValueError):
         raise _bad_cursor() from None
-    # What is no base64 is passed over when it is decoded.
-    is_name = is_router_name(after) or after == EVENTS
+    # The decoder skips characters that are not base64.
+    is_name = is_router_name(after) or after == EVENTS_TOPIC
     if text and (not is_name or page_cursor(after) != text):
         raise _bad_cursor()
     return after
 
 
 def _bad_cursor() -> HttpRefused:
-    return invalid("cursor is not one of ours")
+    return invalid("invalid cursor")
 
 
-def delete_topic(door: TopicsDoor, call: Call) -> None:
+def delete_topic(door: TopicsDoor, call: HttpCall) -> None:
     """DELETE /v0/topics/{topic}."""
     name = call.params[0]
     check_topic_name(name)
@@ -343,12 +344,12 @@ def delete_topic(door: TopicsDoor, call: Call) -> None:
     if queue is None or log is not None:
         _delete(door, call, name)
         return
-    # Many jobs are gone at once, and freed over the next turns.
+    # The jobs are removed at once, and their memory is freed over the next turns.
     task = Obliteration(yard, queue)
     LongCall(yard.tasks, call, task, lambda: _delete(door, call, name)).begin()
 
 
-def _delete(door: TopicsDoor, call: Call, name: str) -> None:
+def _delete(door: TopicsDoor, call: HttpCall, name: str) -> None:
     yard = door.yard
     log = yard.logs.get(name)
     queue = find_queue(yard, name)

@@ -1,1 +1,1 @@
-"""Topics as Arrow, CSV or JSON lines."""
+"""Exports of logs and of the history as Arrow streams."""

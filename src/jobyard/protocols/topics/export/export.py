@@ -1,11 +1,11 @@
-"""All rows of a range, column by column, for tools that read millions: an Arrow stream.
+"""Exports a range of rows as an Arrow stream of columns, for tools that read millions of rows.
 
-A range is `(from_seq, to_seq]`, and what is sent is what it held when it was asked for. How many
-rows that were stands in the head, how many were sent at the end; a stream that must leave out what
-caps or time took meanwhile is broken off, unless its reader has said that gaps do not matter.
+A range is `(from_seq, to_seq]`; the stream sends the rows it held at the time of the request. The
+head gives the expected number of rows, the end of the stream the number sent. If caps or the TTL
+remove rows meanwhile, the stream is broken off, unless the reader allows gaps.
 
-Made page by page: none before the one before has left, and one in a millisecond for all readers
-together, so that a reader who wants everything takes no more than a share of each turn.
+Pages are made one by one: each after the previous one has left, and one per millisecond for all
+readers together, so that an export of everything takes only a share of each turn.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from jobyard.engine.logs import logs
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import TextDamaged
 from jobyard.model.limits import NEVER_MS
-from jobyard.protocols.http.call import Call, HttpRefused, Pending
+from jobyard.protocols.http.call import HttpCall, HttpRefused, PendingCall
 from jobyard.protocols.topics.answers import begin, finish, put_bool, put_int
 from jobyard.protocols.topics.body import invalid, query_flag, query_whole
 from jobyard.protocols.topics.export.sources import (
     NOT_KNOWN,
     HistorySource,
     LogSource,
-    Page,
-    Source,
+    RowPage,
+    RowSource,
 )
 from jobyard.protocols.topics.find import log_of, no_topic
 from jobyard.protocols.topics.limits import hold_stream
-from jobyard.protocols.topics.names import EVENTS
+from jobyard.protocols.topics.names import EVENTS_TOPIC
 from jobyard.protocols.topics.records.events import is_events
 from jobyard.wire.arrow.stream import ARROW_STREAM, END, batch_message, schema_message
 from jobyard.wire.http.request import parse_query
@@ -39,14 +39,14 @@ from jobyard.wire.json.write import write_text
 if TYPE_CHECKING:
     from jobyard.protocols.topics.door import TopicsDoor
 
-# The pace of all exports together.
+# The interval between pages, for all exports together.
 PAGE_MS: Final = 1
-NOTE: Final = "topics."
+METADATA_PREFIX: Final = "topics."
 
 
 @final
-class Range:
-    """What is asked for, and what there is of it."""
+class ExportRange:
+    """The requested range, and what exists of it."""
 
     def __init__(self, name: str, incarnation: str, from_seq: i64, to_seq: i64) -> None:
         self.name = name
@@ -55,27 +55,27 @@ class Range:
         self.to_seq: i64 = to_seq
         self.rows: i64 = NOT_KNOWN
         self.may_have_gaps: bool = False
-        # The last seq of what was lost before it was asked for.
+        # The last seq of rows that were removed before the request.
         self.gap_to: i64 = 0
-        # Places of the columns that are wanted.
+        # Indexes of the requested columns.
         self.columns: list[int] = []
 
     def notes(self) -> dict[str, str]:
-        """Return what a reader of the schema is told."""
+        """Return the metadata of the Arrow schema."""
         notes = {
-            f"{NOTE}topic": self.name,
-            f"{NOTE}incarnation": self.incarnation,
-            f"{NOTE}from_seq": str(int(self.from_seq)),
-            f"{NOTE}to_seq": str(int(self.to_seq)),
+            f"{METADATA_PREFIX}topic": self.name,
+            f"{METADATA_PREFIX}incarnation": self.incarnation,
+            f"{METADATA_PREFIX}from_seq": str(int(self.from_seq)),
+            f"{METADATA_PREFIX}to_seq": str(int(self.to_seq)),
         }
         if self.rows != NOT_KNOWN:
-            notes[f"{NOTE}expected_rows"] = str(int(self.rows))
+            notes[f"{METADATA_PREFIX}expected_rows"] = str(int(self.rows))
         if self.gap_to > 0:
-            notes[f"{NOTE}gap_to"] = str(int(self.gap_to))
+            notes[f"{METADATA_PREFIX}gap_to"] = str(int(self.gap_to))
         return notes
 
     def headers(self) -> bytes:
-        """Return the same as lines of a head."""
+        """Return the same as HTTP header lines."""
         lines = [
             f"Topics-Incarnation: {self.incarnation}\r\n",
             f"Topics-From-Seq: {int(self.from_seq)}\r\n",
@@ -91,7 +91,7 @@ class Range:
         return "".join(lines).encode()
 
 
-def export(door: TopicsDoor, call: Call) -> None:
+def export(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics/{topic}/export."""
     name = call.params[0]
     source = _source(door, call, name)
@@ -107,14 +107,14 @@ def export(door: TopicsDoor, call: Call) -> None:
     _Export(door, call, source, wanted)
 
 
-def seq(door: TopicsDoor, call: Call) -> None:
+def seq(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics/{topic}/seq."""
     name = call.params[0]
     source = _source(door, call, name)
     asked = parse_query(call.request.query)
     ts = query_whole(asked, "ts", -1)
     if ts < 0:
-        raise invalid("ts must be given, in milliseconds")
+        raise invalid("ts is required, in milliseconds")
     _check_incarnation(asked, source, name)
     found = source.seq_at(ts)
     out = begin(name)
@@ -129,9 +129,9 @@ def seq(door: TopicsDoor, call: Call) -> None:
     finish(call, out)
 
 
-def _source(door: TopicsDoor, call: Call, name: str) -> Source:
-    """Return where the rows are that a call is about."""
-    if name == EVENTS:
+def _source(door: TopicsDoor, call: HttpCall, name: str) -> RowSource:
+    """Return the source of the rows of a call."""
+    if name == EVENTS_TOPIC:
         if not is_events(door.yard, name):
             raise no_topic(name)
         return HistorySource(door.yard)
@@ -141,22 +141,22 @@ def _source(door: TopicsDoor, call: Call, name: str) -> Source:
     return LogSource(door.yard, log)
 
 
-def _check_accept(call: Call) -> None:
+def _check_accept(call: HttpCall) -> None:
     accept = call.header("accept").lower()
     if not accept or ARROW_STREAM in accept or "*/*" in accept or "application/*" in accept:
         return
-    raise HttpRefused(406, "not_acceptable", f"the answer is {ARROW_STREAM}")
+    raise HttpRefused(406, "not_acceptable", f"this path answers with {ARROW_STREAM}")
 
 
-def _check_incarnation(asked: dict[str, str], source: Source, name: str) -> None:
+def _check_incarnation(asked: dict[str, str], source: RowSource, name: str) -> None:
     wanted = asked.get("incarnation", "")
     if wanted and wanted != source.incarnation():
-        message = f"{name} was made anew since then"
+        message = f"{name} was deleted and created again since then"
         raise HttpRefused(409, "wrong_incarnation", message, _bounds(source))
 
 
-def _bounds(source: Source) -> dict[str, object]:
-    """Return what a reader is told who asks for what is not there."""
+def _bounds(source: RowSource) -> dict[str, object]:
+    """Return the error detail that describes what the source has."""
     return {
         "incarnation": source.incarnation(),
         "head_seq": int(source.head_seq()),
@@ -164,8 +164,8 @@ def _bounds(source: Source) -> dict[str, object]:
     }
 
 
-def _read_range(call: Call, source: Source, name: str) -> Range:
-    """Return the range a call asks for, if the source has it."""
+def _read_range(call: HttpCall, source: RowSource, name: str) -> ExportRange:
+    """Return the range of a call; refuse it if the source does not have it."""
     asked = parse_query(call.request.query)
     _check_incarnation(asked, source, name)
     head = source.head_seq()
@@ -173,11 +173,11 @@ def _read_range(call: Call, source: Source, name: str) -> Range:
     from_seq = query_whole(asked, "from_seq", max(floor - 1, 0))
     to_seq = query_whole(asked, "to_seq", max(head, from_seq))
     if to_seq < from_seq:
-        raise invalid("to_seq must not be below from_seq")
+        raise invalid("to_seq must not be less than from_seq")
     if to_seq > max(head, 0):
-        message = f"the newest is {int(head)}"
+        message = f"to_seq is beyond the newest seq, {int(head)}"
         raise HttpRefused(416, "out_of_range", message, _bounds(source))
-    wanted = Range(name, source.incarnation(), from_seq, to_seq)
+    wanted = ExportRange(name, source.incarnation(), from_seq, to_seq)
     wanted.may_have_gaps = query_flag(call, "allow_gap", otherwise=False)
     if from_seq + 1 < floor and from_seq < to_seq:
         wanted.gap_to = min(floor - 1, to_seq)
@@ -186,26 +186,28 @@ def _read_range(call: Call, source: Source, name: str) -> Range:
             detail["gap_from"] = int(from_seq) + 1
             detail["gap_to"] = int(wanted.gap_to)
             detail["reason"] = source.gap_reason(from_seq)
-            message = "some of the range is gone; allow_gap=true gives the rest"
+            message = "part of the range was removed; allow_gap=true exports the rest"
             raise HttpRefused(410, "gone", message, detail)
     return wanted
 
 
-def _read_columns(call: Call, source: Source) -> list[int]:
-    """Return the places of the columns a call names, in its order; of all if it names none."""
+def _read_columns(call: HttpCall, source: RowSource) -> list[int]:
+    """Return the indexes of the columns that a call names, in its order; default: all columns."""
     names = [field.name for field in source.fields()]
     word = parse_query(call.request.query).get("columns", "")
     wanted = word.split(",") if word else names
     if len(set(wanted)) < len(wanted) or not set(wanted) <= set(names):
-        raise invalid(f"columns must be some of {','.join(names)}, each once")
+        raise invalid(f"columns must be names from {','.join(names)}, each at most once")
     return [names.index(name) for name in wanted]
 
 
 @final
-class _Export(Alarm, Pending):
-    """One stream of rows. Rings when its next page may be made."""
+class _Export(Alarm, PendingCall):
+    """One stream of rows. Its alarm rings when the next page may be made."""
 
-    def __init__(self, door: TopicsDoor, call: Call, source: Source, wanted: Range) -> None:
+    def __init__(
+        self, door: TopicsDoor, call: HttpCall, source: RowSource, wanted: ExportRange
+    ) -> None:
         super().__init__(0, NEVER_MS, 0)
         self._door = door
         self._call = call
@@ -214,7 +216,7 @@ class _Export(Alarm, Pending):
         self._reached: i64 = wanted.from_seq
         self._rows: i64 = 0
         self._batch: i64 = source.batch()
-        # Before anything is sent: what cannot be read is refused, and not broken off.
+        # Read before anything is sent: damage here is a refusal, not a broken stream.
         page = self._next_page()
         call.begin_stream(self, ARROW_STREAM, wanted.headers())
         fields = source.fields()
@@ -224,7 +226,7 @@ class _Export(Alarm, Pending):
         self.drained(call.now_ms)
 
     def ring(self, now_ms: i64) -> None:
-        """Send the next page, if none was made in this turn."""
+        """Send the next page, unless another page was made in this turn."""
         if self._door.exported_ms >= now_ms:
             self._get_in_line(now_ms + PAGE_MS)
             return
@@ -236,7 +238,7 @@ class _Export(Alarm, Pending):
         self._send_page(page, now_ms)
 
     def drained(self, now_ms: i64) -> None:
-        """Have the next page made when it is this reader's turn."""
+        """Schedule the next page for this reader's turn."""
         if not self._call.is_answered and self.pos < 0 and self._call.has_room():
             self._get_in_line(now_ms)
 
@@ -246,18 +248,18 @@ class _Export(Alarm, Pending):
         door.export_free_ms = at_ms + PAGE_MS
         door.yard.arm(self, at_ms)
 
-    def hurry(self, now_ms: i64) -> None:
-        """Go on, as nothing is waited for but the reader; unless the server stops."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Continue: the stream waits only for its reader. Break it off if the server stops."""
         if self._call.session.door.is_draining:
             self.gone(now_ms)
             self._call.break_stream()
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Send no more."""
+        """Cancel the next page."""
         self._door.yard.disarm(self)
 
-    def _next_page(self) -> Page:
-        """Return the next rows, past damaged ones if gaps do not matter."""
+    def _next_page(self) -> RowPage:
+        """Return the next rows; skip damaged ones if gaps are allowed."""
         wanted = self._range
         try:
             return self._source.page(self._reached, wanted.to_seq, wanted.columns)
@@ -269,27 +271,27 @@ class _Export(Alarm, Pending):
         nothing.reached_seq = last_seq
         return nothing
 
-    def _send_page(self, page: Page, now_ms: i64) -> None:
+    def _send_page(self, page: RowPage, now_ms: i64) -> None:
         wanted = self._range
         source = self._source
         self._door.exported_ms = now_ms
-        # Looked at last: to read may be to find that something cannot be read any more.
+        # Checked after reading, which may find that rows can no longer be read.
         is_whole = wanted.may_have_gaps or self._reached + 1 >= min(
             source.floor(), wanted.to_seq + 1
         )
         if source.is_gone() or not is_whole:
-            # The reader who asks again is told why.
+            # A new request gets the reason.
             self._call.break_stream()
             return
         count = page.columns[0].count
         if count > 0:
             notes = {
-                f"{NOTE}first_seq": str(int(page.first_seq)),
-                f"{NOTE}last_seq": str(int(page.last_seq)),
-                f"{NOTE}rows": str(int(count)),
+                f"{METADATA_PREFIX}first_seq": str(int(page.first_seq)),
+                f"{METADATA_PREFIX}last_seq": str(int(page.last_seq)),
+                f"{METADATA_PREFIX}rows": str(int(count)),
             }
             if not wanted.may_have_gaps:
-                # Nothing is missing, and all of it was there when the export began.
+                # Nothing is missing, and all rows existed when the export began.
                 self._call.await_batch(self._batch)
             self._call.send(batch_message(page.columns, notes))
         self._rows += count
@@ -297,16 +299,16 @@ class _Export(Alarm, Pending):
         if self._reached >= wanted.to_seq:
             self._end(source.page(wanted.to_seq, wanted.to_seq, wanted.columns))
         elif count == 0:
-            # Nothing was sent whose leaving would be told.
+            # Nothing was sent, so `drained` will not be called.
             self._get_in_line(now_ms + PAGE_MS)
 
-    def _end(self, nothing: Page) -> None:
-        """Tell how many rows there were, to readers of the last batch and of trailers."""
-        notes = {f"{NOTE}total_rows": str(int(self._rows))}
+    def _end(self, nothing: RowPage) -> None:
+        """Send the number of rows, in the metadata of a last batch and in the trailers."""
+        notes = {f"{METADATA_PREFIX}total_rows": str(int(self._rows))}
         trailers = f"Topics-Rows: {int(self._rows)}\r\n"
         if self._range.rows != NOT_KNOWN:
             lost = self._range.rows - self._rows
-            notes[f"{NOTE}lost_rows"] = str(int(lost))
+            notes[f"{METADATA_PREFIX}lost_rows"] = str(int(lost))
             trailers += f"Topics-Lost-Rows: {int(lost)}\r\n"
         self._call.send(batch_message(nothing.columns, notes) + END)
         self._call.end_stream(trailers.encode())

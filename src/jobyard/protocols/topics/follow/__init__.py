@@ -1,1 +1,1 @@
-"""Readers that stay: watches and WebSocket connections."""
+"""Long-lived readers: watches and WebSocket connections."""

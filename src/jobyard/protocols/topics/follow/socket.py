@@ -1,8 +1,8 @@
-"""A WebSocket of the topics API: subscribe, unsubscribe, publish, ping, all as JSON texts.
+"""A WebSocket of the topics API: subscribe, unsubscribe, publish, ping, all as JSON messages.
 
-One connection follows topics and writes to them. Every command is judged by itself, with the key
-that opened the socket, and answered in the order it came; what it subscribed to comes in between.
-Nothing is remembered of a socket when it is gone. Commands wait while their answers are not read.
+One connection follows topics and writes to them. Every command is checked with the key that opened
+the socket, and commands are answered in order; records of subscribed topics come in between. A
+socket leaves no state behind when it closes. Commands wait while the client does not read answers.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.state.tasks import Starter, Task
+from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import Refused, StorageFull
 from jobyard.model.limits import NEVER_MS
-from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.long_calls import in_http
-from jobyard.protocols.http.websocket import Talk, WebSocket, handshake
+from jobyard.protocols.http.websocket import MessageReceiver, WebSocket, handshake
 from jobyard.protocols.topics.answers import put_int
 from jobyard.protocols.topics.api import check_name, check_open, check_scope
-from jobyard.protocols.topics.api_keys import READ, WRITE
+from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.body import array, check_twins, flag, invalid, text
 from jobyard.protocols.topics.find import no_topic
 from jobyard.protocols.topics.follow.watch import (
     BATCH_BYTES_DEFAULT,
     TOPICS_MAX,
-    Terms,
+    WatchOptions,
     open_cursor,
     read_cursors,
     write_damage,
@@ -36,12 +36,12 @@ from jobyard.protocols.topics.follow.watch import (
 )
 from jobyard.protocols.topics.limits import StreamSlot
 from jobyard.protocols.topics.names import check_read_name, check_topic_name
-from jobyard.protocols.topics.records.feed import Cursor, Feed, Gap, Outlet
-from jobyard.protocols.topics.records.reads import LIMIT_MAX
+from jobyard.protocols.topics.records.feed import Cursor, Feed, FeedWriter, Gap
+from jobyard.protocols.topics.records.reads import PAGE_RECORDS_MAX
 from jobyard.protocols.topics.records.writes import (
     BODY_AT_ONCE,
-    Given,
-    Reading,
+    WriteReading,
+    WriteRecords,
     put_written,
     write_given,
     write_records,
@@ -63,43 +63,43 @@ _NO_COMMAND: Final = "a command must be a JSON object"
 _UPGRADE_HEADERS: Final = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
 
 
-def open_socket(door: TopicsDoor, call: Call) -> None:
+def open_socket(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/ws."""
     request = call.request
     if not request.is_upgrade:
         raise HttpRefused(
-            426, "invalid_request", "only a WebSocket is spoken here", headers=_UPGRADE_HEADERS
+            426, "invalid_request", "a WebSocket upgrade is required", headers=_UPGRADE_HEADERS
         )
     lines = handshake(call)
-    call.take_over(101, lines, Socket(door, call, StreamSlot(door, call)).line)
+    call.take_over(101, lines, FollowSocket(door, call, StreamSlot(door, call)).line)
 
 
 @final
-class Socket(Alarm, Talk, Outlet, Starter):
-    """What is said over one socket. Rings to hear whether the other side is still there."""
+class FollowSocket(Alarm, MessageReceiver, FeedWriter, TaskOwner):
+    """The commands and subscriptions of one socket. Its alarm rings to ping the client."""
 
-    def __init__(self, door: TopicsDoor, call: Call, slot: StreamSlot) -> None:
+    def __init__(self, door: TopicsDoor, call: HttpCall, slot: StreamSlot) -> None:
         super().__init__(0, NEVER_MS, 0)
         self._door = door
         self._slot = slot
-        # The call that opened it: whose key it was.
+        # The call that opened the socket, with its key.
         self._call = call
         self._http = call.session
         self.line = WebSocket(call.session, self, MESSAGE_MAX, call.now_ms)
         self._feed = Feed(door, self)
         # A long command that is being read, and how long it is.
-        self._reading: Reading | None = None
+        self._reading: WriteReading | None = None
         self._reading_size: i64 = 0
         door.yard.arm(self, call.now_ms + PING_MS)
 
-    # -- what the line tells -------------------------------------------------------------------
+    # -- the connection ------------------------------------------------------------------------
 
     def pump(self, now_ms: i64) -> None:
-        """Go on with what is subscribed to."""
+        """Send new records of subscribed topics."""
         self._feed.pump(now_ms)
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Follow nothing any more."""
+        """Stop following topics."""
         if self._reading is not None:
             self._door.yard.tasks.leave(self._reading)
             self._reading = None
@@ -108,12 +108,12 @@ class Socket(Alarm, Talk, Outlet, Starter):
         self._slot.free()
 
     def ring(self, now_ms: i64) -> None:
-        """Look after the other side, and after queues."""
+        """Ping the client, and check subscribed queues."""
         if self.line.is_over:
             return
         self.line.look(now_ms)
         self._feed.look_at_queues()
-        self._http.peer.stirred()
+        self._http.peer.wake()
         self._door.yard.arm(self, now_ms + PING_MS)
 
     # -- commands ------------------------------------------------------------------------------
@@ -121,14 +121,14 @@ class Socket(Alarm, Talk, Outlet, Starter):
     def heard(self, content: bytes, now_ms: i64, *, is_text: bool) -> None:
         """Run a command."""
         if not is_text:
-            self.line.end(CLOSE_UNSUPPORTED, "commands are texts")
+            self.line.end(CLOSE_UNSUPPORTED, "commands must be text messages")
         elif len(content) > BODY_AT_ONCE:
             self._read_long(content, now_ms)
         else:
             self._command(content, now_ms)
 
     def unread_size(self) -> i64:
-        """Return the size of a command that is being read; those behind it wait."""
+        """Return the size of a command that is being read; later commands wait."""
         return self._reading_size
 
     def _command(self, content: bytes, now_ms: i64) -> None:
@@ -142,7 +142,7 @@ class Socket(Alarm, Talk, Outlet, Starter):
 
     def _read_long(self, content: bytes, now_ms: i64) -> None:
         """Read a long command over several turns."""
-        reading = Reading(self._door, "", content)
+        reading = WriteReading(self._door, "", content)
         try:
             if self._door.yard.tasks.begin(reading, self, now_ms):
                 self._run(reading.fields(), reading.given, now_ms)
@@ -153,8 +153,8 @@ class Socket(Alarm, Talk, Outlet, Starter):
             self._refuse(reading.known_fields(), in_http(refusal))
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:
-        """Run a command that was read, and go on with what came behind it."""
-        assert isinstance(task, Reading)
+        """Run a command that was read, and continue with the next one."""
+        assert isinstance(task, WriteReading)
         self._reading = None
         self._reading_size = 0
         self.line.is_running = True
@@ -167,9 +167,9 @@ class Socket(Alarm, Talk, Outlet, Starter):
             self._refuse(task.known_fields(), in_http(refused))
         self.line.is_running = False
         self._http.is_stalled = True
-        self._http.peer.stirred()
+        self._http.peer.wake()
 
-    def _run(self, fields: JsonFields, given: Given | None, now_ms: i64) -> None:
+    def _run(self, fields: JsonFields, given: WriteRecords | None, now_ms: i64) -> None:
         op = text(fields, b"op", 32)
         if op == "subscribe":
             self._subscribe(fields)
@@ -196,8 +196,8 @@ class Socket(Alarm, Talk, Outlet, Starter):
         self._send(out)
 
     def _subscribe(self, fields: JsonFields) -> None:
-        check_scope(self._call, READ)
-        terms = Terms(fields, LIMIT_MAX, BATCH_BYTES_DEFAULT)
+        check_scope(self._call, Scope.READ)
+        terms = WatchOptions(fields, PAGE_RECORDS_MAX, BATCH_BYTES_DEFAULT)
         is_lenient = flag(fields, b"lenient", otherwise=False)
         cursors: dict[str, Cursor] = {}
         if fields.kind(b"topics") == KIND_MAP:
@@ -211,7 +211,7 @@ class Socket(Alarm, Talk, Outlet, Starter):
             elif not is_lenient:
                 raise no_topic(name)
         if len(self._feed.cursors.keys() | cursors.keys()) > TOPICS_MAX:
-            raise invalid(f"a socket follows at most {TOPICS_MAX} topics")
+            raise invalid(f"a socket can follow at most {TOPICS_MAX} topics")
         out = _begin(b"subscribed", fields)
         out.write(b',"topics":{')
         write_starts(out, cursors)
@@ -226,19 +226,19 @@ class Socket(Alarm, Talk, Outlet, Starter):
             for start, end in array(fields, b"topics", MESSAGE_MAX):
                 name = text_at(fields.data, start, end)
                 if name is None:
-                    raise invalid("topics must be texts")
+                    raise invalid("topics must be strings")
                 names.append(name)
         elif fields.kind(b"topic") == KIND_TEXT:
             names.append(text(fields, b"topic", MESSAGE_MAX))
         else:
-            raise invalid("topic or topics must be given")
+            raise invalid("topic or topics is required")
         out = _begin(b"unsubscribed", fields)
         out.write(b',"topics":')
         write_texts(out, [name for name in names if self._feed.remove(name)])
         self._send(out)
 
-    def _publish(self, fields: JsonFields, given: Given | None, now_ms: i64) -> None:
-        check_scope(self._call, WRITE)
+    def _publish(self, fields: JsonFields, given: WriteRecords | None, now_ms: i64) -> None:
+        check_scope(self._call, Scope.WRITE)
         check_open(self._call)
         name = self._topic(fields)
         check_topic_name(name)
@@ -256,7 +256,7 @@ class Socket(Alarm, Talk, Outlet, Starter):
     def _topic(self, fields: JsonFields) -> str:
         name = text(fields, b"topic", MESSAGE_MAX)
         if not name:
-            raise invalid("topic must be given")
+            raise invalid("topic is required")
         check_name(self._call, name)
         return name
 
@@ -264,18 +264,18 @@ class Socket(Alarm, Talk, Outlet, Starter):
         out.write(b"}")
         self.line.say(out.getvalue())
 
-    # -- what the feed finds -------------------------------------------------------------------
+    # -- the feed ------------------------------------------------------------------------------
 
-    def stir(self) -> None:
-        """Have the feed sent before this turn ends."""
-        self._http.peer.stirred()
+    def wake(self) -> None:
+        """Make sure that the feed is pumped before this turn ends."""
+        self._http.peer.wake()
 
     def has_room(self) -> bool:
-        """Tell whether something may be sent."""
+        """Return whether there is room to send."""
         return self.line.has_room()
 
     def unsent_size(self) -> i64:
-        """Return how much was sent that has not left yet."""
+        """Return the size of sent data that has not left yet."""
         return self._http.unsent_size()
 
     def send_page(self, cursor: Cursor, page: LogPage, from_seq: i64) -> None:
@@ -291,34 +291,34 @@ class Socket(Alarm, Talk, Outlet, Starter):
         self._send(out)
 
     def send_caught_up(self, cursor: Cursor, head_seq: i64) -> None:
-        """Send that there is no more for now."""
+        """Send that the reader has caught up."""
         out = _begin_about(b"caught_up", cursor)
         put_int(out, b',"head_seq":', head_seq)
         self._send(out)
 
     def send_gap(self, cursor: Cursor, page: LogPage, gap: Gap) -> None:
-        """Send that something was missed."""
+        """Send that records were removed before the reader reached them."""
         out = _begin_about(b"tombstone", cursor)
         write_gap(out, page, gap)
         self._call.await_batch(page.batch, is_synced=page.is_synced)
         self._send(out)
 
     def send_deleted(self, cursor: Cursor) -> None:
-        """Send that a topic is gone; the others go on."""
+        """Send that a topic was removed; the others continue."""
         out = _begin_about(b"topic_deleted", cursor)
         put_int(out, b',"head_seq":', cursor.last_seq())
         out.write(b',"reason":"deleted"')
         self._send(out)
 
     def send_damaged(self, cursor: Cursor, damage: TextDamaged) -> None:
-        """Send that a topic cannot be read on; the others go on."""
+        """Send that the next records of a topic are damaged; the others continue."""
         out = _begin_about(b"error", cursor)
         write_damage(out, damage, b"message")
         self._send(out)
 
 
 def _begin(op: bytes, fields: JsonFields | None) -> BytesWriter:
-    """Begin the answer to a command, which carries the id that came with it."""
+    """Begin the answer to a command, with its request id."""
     out = BytesWriter()
     out.write(b'{"op":"')
     out.write(op)

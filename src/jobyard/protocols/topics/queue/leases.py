@@ -1,4 +1,4 @@
-"""Claiming jobs of a queue, and ending, returning or prolonging what was claimed."""
+"""Claims jobs of a queue, and acknowledges, returns, dead-letters or extends claimed jobs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jobyard.engine.jobs.queues import drop_watch, hold_watch
 from jobyard.engine.jobs.take import cancel_wait, wait
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.topics import topic_queue
-from jobyard.engine.topics.claim_window import Bid, Claimant, join_cohort, leave_cohort
+from jobyard.engine.topics.claim_window import ClaimWaiter, WaitingClaim, join_window, leave_window
 from jobyard.engine.topics.topic_setup import config_of
+from jobyard.model.lease import NOBODY, Holder, Lease, Terms
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.queue import NOBODY, Holder, Lease, Queue, Terms, Waiter
 from jobyard.model.topic.config import LEASE_MS_MAX, clamp_lease_ms
 from jobyard.model.topic.log import TopicFull, WriteTooLarge
-from jobyard.protocols.http.call import Call, HttpRefused, Pending, Regret
+from jobyard.protocols.http.call import HttpCall, HttpRefused, PendingCall, UndoIfUnsent
 from jobyard.protocols.topics.answers import begin, finish, put_int
 from jobyard.protocols.topics.body import array, invalid, read_body, text, whole
 from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
@@ -31,15 +31,17 @@ from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
+    from jobyard.model.queue import Queue
+    from jobyard.model.waiter import Waiter
     from jobyard.protocols.topics.door import TopicsDoor
 
 CLAIM_MAX: Final = 1000
 SEQS_MAX: Final = 1000
-DELAY_MS_MAX: Final = 86_400_000
+NACK_DELAY_MS_MAX: Final = 86_400_000
 WAIT_MS_MAX: Final = 30_000
 
 
-def claim(door: TopicsDoor, call: Call) -> None:
+def claim(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/claim."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
@@ -53,8 +55,8 @@ def claim(door: TopicsDoor, call: Call) -> None:
         _Share(door, call, queue, terms, most, call.now_ms + wait_ms)
         return
     yard = door.yard
-    book = topic_queue.node_book(yard, node)
-    taken = topic_queue.claim(yard, queue, node, most, lease_ms, book, call.now_ms)
+    lease_set = topic_queue.node_leases(yard, node)
+    taken = topic_queue.claim(yard, queue, node, most, lease_ms, lease_set, call.now_ms)
     if not taken and wait_ms > 0:
         hold_wait(door, call)
         _Wait(door, call, queue, node, most, lease_ms, call.now_ms + wait_ms)
@@ -63,59 +65,59 @@ def claim(door: TopicsDoor, call: Call) -> None:
 
 
 @final
-class _Share(Alarm, Claimant, Pending):
-    """A claim that is served together with those that come soon after it."""
+class _Share(Alarm, ClaimWaiter, PendingCall):
+    """A claim that is served together with other claims of its claim window."""
 
     def __init__(
-        self, door: TopicsDoor, call: Call, queue: Queue, terms: Terms, most: i64, until_ms: i64
+        self, door: TopicsDoor, call: HttpCall, queue: Queue, terms: Terms, most: i64, until_ms: i64
     ) -> None:
         super().__init__(door.yard.new_number(), until_ms, 0)
         self._door = door
         self._call = call
         self._queue = queue
-        self._bid = Bid(terms, most, until_ms, self)
-        join_cohort(door.yard, queue, self._bid, call.now_ms)
+        self._waiting_claim = WaitingClaim(terms, most, until_ms, self)
+        join_window(door.yard, queue, self._waiting_claim, call.now_ms)
         if until_ms > call.now_ms:
             door.yard.arm(self, until_ms)
         call.wait(self)
 
-    def served(self, bid: Bid, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
-        """Answer with the share."""
+    def served(self, waiting_claim: WaitingClaim, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
+        """Answer with the jobs of this claim."""
         self._door.yard.disarm(self)
         answer_claim(self._door, self._call, self._queue, leases)
 
-    def queue_lost(self, bid: Bid) -> None:  # noqa: ARG002  there is only one
-        """Answer that nothing will come."""
+    def queue_lost(self, waiting_claim: WaitingClaim) -> None:  # noqa: ARG002  there is only one
+        """Answer that the topic was removed."""
         self._door.yard.disarm(self)
         self._call.answer_refusal(no_topic(self._queue.name))
 
     def ring(self, now_ms: i64) -> None:
-        """Answer that nothing came, unless shares are about to be dealt."""
-        if not self._bid.is_dealt_soon():
-            self.hurry(now_ms)
+        """Answer with no jobs, unless the window is about to be served."""
+        if not self._waiting_claim.is_dealt_soon():
+            self.stop_waiting(now_ms)
 
-    def hurry(self, now_ms: i64) -> None:
-        """Answer that there was nothing so far."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Answer with no jobs."""
         self.gone(now_ms)
         answer_claim(self._door, self._call, self._queue, [])
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Want nothing any more."""
+        """Leave the claim window."""
         self._door.yard.disarm(self)
-        leave_cohort(self._bid)
+        leave_window(self._waiting_claim)
 
     def drained(self, now_ms: i64) -> None:
-        """Nothing was sent yet."""
+        """Ignore it: nothing is sent before the answer."""
 
 
 @final
-class _Wait(Holder, Pending):
-    """A node that waits for a job to claim. What it is given outlives the connection."""
+class _Wait(Holder, PendingCall):
+    """A claim that waits for a job. Its leases outlive the connection."""
 
     def __init__(
         self,
         door: TopicsDoor,
-        call: Call,
+        call: HttpCall,
         queue: Queue,
         node: str,
         most: i64,
@@ -129,30 +131,30 @@ class _Wait(Holder, Pending):
         self._most: i64 = most
         self._lease_ms: i64 = lease_ms
         yard = door.yard
-        self._book = yard.new_book(self)
+        self._lease_set = yard.new_lease_set(self)
         hold_watch(queue)
         terms = topic_queue.terms_of(queue, node, lease_ms)
-        self._waiter: Waiter = wait(yard, [queue], self._book, terms, until_ms, NEVER_MS)
+        self._waiter: Waiter = wait(yard, [queue], self._lease_set, terms, until_ms, NEVER_MS)
         call.wait(self)
 
     def given(self, waiter: Waiter, lease: Lease) -> None:  # noqa: ARG002  there is only one
-        """Answer with the job that came, and with others that came along."""
+        """Answer with the job that arrived, and with more if they are ready."""
         yard = self._door.yard
-        # From here on the node holds it, and nothing of this call is kept for as long.
-        book = topic_queue.node_book(yard, self._node)
-        hand_over(yard, lease, book)
-        yard.disarm(self._book)
+        # The node holds the lease from here on, so the lease does not keep this call alive.
+        lease_set = topic_queue.node_leases(yard, self._node)
+        hand_over(yard, lease, lease_set)
+        yard.disarm(self._lease_set)
         taken = [lease]
         if self._most > 1:
             most = self._most - 1
             now_ms = lease.started_ms
             taken += topic_queue.claim(
-                yard, self._queue, self._node, most, self._lease_ms, book, now_ms
+                yard, self._queue, self._node, most, self._lease_ms, lease_set, now_ms
             )
         self._answer(topic_queue.by_seq(taken))
 
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:  # noqa: ARG002
-        """Answer that nothing came, or that nothing will: the topic was removed."""
+        """Answer with no jobs, or that the topic was removed."""
         yard = self._door.yard
         name = self._queue.name
         if find_queue(yard, name) is self._queue:
@@ -161,18 +163,18 @@ class _Wait(Holder, Pending):
             self._call.answer_refusal(no_topic(name))
             self._leave()
 
-    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Answer that nothing came so far."""
+    def stop_waiting(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Answer with no jobs."""
         cancel_wait(self._door.yard, self._waiter)
         self._answer([])
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Wait no more."""
+        """Stop waiting."""
         cancel_wait(self._door.yard, self._waiter)
         self._leave()
 
     def drained(self, now_ms: i64) -> None:
-        """Nothing was sent yet."""
+        """Ignore it: nothing is sent before the answer."""
 
     def _answer(self, taken: list[Lease]) -> None:
         answer_claim(self._door, self._call, self._queue, taken)
@@ -180,11 +182,11 @@ class _Wait(Holder, Pending):
 
     def _leave(self) -> None:
         drop_watch(self._door.yard, self._queue)
-        self._book.holder = NOBODY
+        self._lease_set.holder = NOBODY
 
 
-def answer_claim(door: TopicsDoor, call: Call, queue: Queue, taken: list[Lease]) -> None:
-    """Answer with the jobs that were leased."""
+def answer_claim(door: TopicsDoor, call: HttpCall, queue: Queue, taken: list[Lease]) -> None:
+    """Answer with leased jobs."""
     out = begin(queue.name)
     out.write(b',"claimed":[')
     for at, lease in enumerate(taken):
@@ -196,24 +198,24 @@ def answer_claim(door: TopicsDoor, call: Call, queue: Queue, taken: list[Lease])
     put_int(out, b'],"count":', len(taken))
     put_int(out, b',"ready":', topic_queue.counts(queue).ready)
     if taken:
-        call.session.regret = _Claimed(door, taken)
+        call.session.undo = _Claimed(door, taken)
     finish(call, out, is_claim=True)
 
 
 @final
-class _Claimed(Regret):
-    """Jobs of which a node is told by an answer."""
+class _Claimed(UndoIfUnsent):
+    """Leases in an answer that may never be sent."""
 
     def __init__(self, door: TopicsDoor, leases: list[Lease]) -> None:
         self._door = door
         self._leases = leases
 
     def lost(self, now_ms: i64) -> None:
-        """Give them back."""
+        """Return the jobs to the queue."""
         untake(self._door.yard, self._leases, now_ms)
 
 
-def ack(door: TopicsDoor, call: Call) -> None:
+def ack(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/ack."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
@@ -222,19 +224,19 @@ def ack(door: TopicsDoor, call: Call) -> None:
     _answer_ended(call, queue, b',"acked":', ended)
 
 
-def nack(door: TopicsDoor, call: Call) -> None:
+def nack(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/nack."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
     node, seqs, names = _leases(fields)
     delay_ms = whole(fields, b"delay_ms", -1)
-    if delay_ms > DELAY_MS_MAX:
-        raise invalid(f"delay_ms must be at most {DELAY_MS_MAX}")
+    if delay_ms > NACK_DELAY_MS_MAX:
+        raise invalid(f"delay_ms must be at most {NACK_DELAY_MS_MAX}")
     ended = topic_queue.nack(door.yard, queue, node, seqs, names, delay_ms, call.now_ms)
     _answer_ended(call, queue, b',"nacked":', ended)
 
 
-def dead_letter(door: TopicsDoor, call: Call) -> None:
+def dead_letter(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/dead-letter."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
@@ -243,13 +245,13 @@ def dead_letter(door: TopicsDoor, call: Call) -> None:
     _answer_ended(call, queue, b',"dead_lettered":', ended)
 
 
-def extend(door: TopicsDoor, call: Call) -> None:
+def extend(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/extend."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
     node, seqs, names = _leases(fields)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
-        raise invalid("lease_ms must be given")
+        raise invalid("lease_ms is required")
     lease_ms = clamp_lease_ms(min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX))
     ended = topic_queue.extend(door.yard, queue, node, seqs, names, lease_ms, call.now_ms)
     out = begin(queue.name)
@@ -263,12 +265,12 @@ def extend(door: TopicsDoor, call: Call) -> None:
         put_int(out, b'":', door.wall_ms(i64(until_ms)))
         is_first = False
     out.write(b"}")
-    # Who is told of a lease that is gone learns what ended it.
+    # A skipped seq discloses that its lease has ended, so the answer waits for that record too.
     call.await_batch(max(ended.batch, door.yard.journal.appended), is_synced=queue.is_synced)
     finish(call, out)
 
 
-def redrive(door: TopicsDoor, call: Call) -> None:
+def redrive(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/redrive."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=True)
@@ -282,7 +284,7 @@ def redrive(door: TopicsDoor, call: Call) -> None:
     _answer_count(door, call, queue, b',"redriven":', count)
 
 
-def purge(door: TopicsDoor, call: Call) -> None:
+def purge(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/purge."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=True)
@@ -291,7 +293,7 @@ def purge(door: TopicsDoor, call: Call) -> None:
     _answer_count(door, call, queue, b',"purged":', count)
 
 
-def _answer_count(door: TopicsDoor, call: Call, queue: Queue, key: bytes, count: i64) -> None:
+def _answer_count(door: TopicsDoor, call: HttpCall, queue: Queue, key: bytes, count: i64) -> None:
     out = begin(queue.name)
     put_int(out, key, count)
     call.await_batch(door.yard.journal.newest(), is_synced=queue.is_synced)
@@ -301,16 +303,16 @@ def _answer_count(door: TopicsDoor, call: Call, queue: Queue, key: bytes, count:
 def _node(fields: JsonFields) -> str:
     node = text(fields, b"node", NODE_MAX)
     if not node:
-        raise invalid("node must be given")
+        raise invalid("node is required")
     return node
 
 
 def _leases(fields: JsonFields) -> tuple[str, list[int], list[str] | None]:
-    """Return who holds which jobs by which leases, as a caller says."""
+    """Return the node, seqs and lease ids in a body."""
     node = _node(fields)
     spans = array(fields, b"seqs", SEQS_MAX)
     if len(spans) > SEQS_MAX:
-        raise HttpRefused(400, "batch_too_large", f"at most {SEQS_MAX} seqs in one call")
+        raise HttpRefused(400, "batch_too_large", f"a call has at most {SEQS_MAX} seqs")
     seqs: list[int] = []
     for start, end in spans:
         seq = integer_at(fields.data, start, end, -1)
@@ -321,11 +323,11 @@ def _leases(fields: JsonFields) -> tuple[str, list[int], list[str] | None]:
         return node, seqs, None
     names = fields.texts(b"lease_ids")
     if names is None or len(names) != len(seqs):
-        raise invalid("lease_ids must be as many texts as there are seqs")
+        raise invalid("lease_ids must be strings, one for each seq")
     return node, seqs, names
 
 
-def _answer_ended(call: Call, queue: Queue, key: bytes, ended: topic_queue.Ended) -> None:
+def _answer_ended(call: HttpCall, queue: Queue, key: bytes, ended: topic_queue.Ended) -> None:
     out = begin(queue.name)
     put_int(out, key, ended.done)
     _write_skipped(out, ended.skipped)

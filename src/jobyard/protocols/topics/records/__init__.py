@@ -1,1 +1,1 @@
-"""Writing and reading records of topics."""
+"""Reads, writes and deletes records of topics."""

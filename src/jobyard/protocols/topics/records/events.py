@@ -1,8 +1,8 @@
-"""The topic `_events`: what became of jobs, as the records of a log that nobody can write to.
+"""The topic `_events`: the history of jobs as a read-only log.
 
-A view of the journal's history. Its seqs are the numbers of records, so they rise and have holes;
-`head_seq` and `earliest_seq` are the ends of what was numbered, not always of a row. A row can be
-read once it is durable. Fields that a row does not have are left out of its data.
+A view of the journal's history. Its seqs are the numbers of journal records, so they rise with
+gaps; `head_seq` and `earliest_seq` are the first and last numbers, which may not be rows. A row can
+be read once it is durable. Fields that a row does not have are left out of its data.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from jobyard.engine.state.history import has_history, read_history
 from jobyard.model.topic.config import FSYNC, LOG, TopicConfig
 from jobyard.model.topic.log import MIXED, RECREATED, LogPage, LogQuery
 from jobyard.protocols.topics.answers import put_int
-from jobyard.protocols.topics.names import EVENTS
+from jobyard.protocols.topics.names import EVENTS_TOPIC
 from jobyard.wire.json.write import write_text
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.topic.history_row import HistoryRow
 
-# There is one history for as long as there is a data directory.
+# A data directory has one history for all its life.
 INCARNATION: Final = "1"
-# A row comes to this at the least, so a page of bytes needs no more rows than it can show.
+# Smallest size of a row, to read no more rows than fit into a page.
 ROW_SIZE_MIN: Final = 100
 
 
 def is_events(yard: Yard, name: str) -> bool:
-    """Tell whether a name is that of the history of this yard, and there is one."""
-    return name == EVENTS and has_history(yard)
+    """Return whether a name is `_events` and the yard keeps a history."""
+    return name == EVENTS_TOPIC and has_history(yard)
 
 
 def head_seq(yard: Yard) -> i64:
@@ -54,7 +54,7 @@ def page_of_events(yard: Yard, query: LogQuery) -> LogPage:
         after = page.earliest_seq - 1
     rows_max = min(query.limit, max(query.max_bytes // ROW_SIZE_MIN, 1))
     found = read_history(yard, after, rows_max)
-    # To look may show that some of it is gone.
+    # Reading may find that the oldest part is gone.
     page.earliest_seq = earliest_seq(yard)
     if page.tombstone is None and after + 1 < page.earliest_seq:
         page.tombstone = gap(page, after + 1, page.earliest_seq - 1, MIXED)
@@ -123,7 +123,7 @@ def _put_text(out: BytesWriter, key: bytes, value: str) -> None:
 
 
 def events_state(yard: Yard) -> dict[str, object]:
-    """Return what is shown of the topic; `count` is that of numbers, of which some are no rows."""
+    """Return the state of the topic; `count` counts seqs, some of which are not rows."""
     history = yard.journal.history
     config = TopicConfig()
     config.durability = FSYNC

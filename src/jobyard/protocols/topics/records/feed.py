@@ -1,10 +1,10 @@
-"""Cursors of one reader into several topics, and what comes past them.
+"""The cursors of one reader in several topics, and the records it is sent.
 
-A topic in which something has happened is looked at when there is room to send, in turns with the
-others. A cursor moves with what was sent, and moves back where the connection is lost before that
-has left: what is shown twice can be told by its seq, what is never shown cannot.
+A topic that changed is read when there is room to send, in turns with the others. A cursor advances
+with what was sent, and moves back if the connection is lost before that has left: a reader can
+detect a duplicate by its seq, but not a missing record.
 
-Knows topics, not how what is found is said: that is for the outlet.
+Knows topics, but not the format in which records are sent: that is up to the writer.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine.logs import logs
-from jobyard.engine.state.history_watch import Onlooker
+from jobyard.engine.state.history_watch import HistoryWatcher
 from jobyard.errors import TextDamaged
 from jobyard.model.topic.log import RECREATED, LogPage, LogQuery, LogReader, LogTopic, Tombstone
-from jobyard.protocols.topics.names import EVENTS
+from jobyard.protocols.topics.names import EVENTS_TOPIC
 from jobyard.protocols.topics.records.events import page_of_events
 from jobyard.protocols.topics.records.jobs import earliest_seq, page_of_jobs
 from jobyard.protocols.topics.records.news import QueueReader
@@ -33,7 +33,7 @@ TOO_OLD: Final = "from_seq_too_old"
 
 @final
 class Gap:
-    """Records that were gone before the reader came to them."""
+    """Records that were removed before the reader reached them."""
 
     def __init__(self, first_seq: i64, last_seq: i64, reason: str) -> None:
         self.first_seq: i64 = first_seq
@@ -43,24 +43,24 @@ class Gap:
 
 @final
 class Cursor:
-    """How far a reader has come in one topic."""
+    """The position of a reader in one topic."""
 
     def __init__(
         self, name: str, log: LogTopic | None, queue: Queue | None, query: LogQuery
     ) -> None:
         self.name = name
-        # As it is shown.
+        # The name as a JSON string.
         self.quoted: bytes = quoted(name)
         self.log = log
         self.queue = queue
-        # In place of both: what became of jobs.
+        # Set instead of both for `_events`.
         self.history: History | None = None
-        # Its `from_seq` is where the reader is.
+        # Its `from_seq` is the position of the reader.
         self.query = query
-        # Where it was when all that was sent had left.
+        # The position when all sent data had last left.
         self.safe_seq: i64 = query.from_seq
         self.is_safe: bool = True
-        # The place that was told last.
+        # The position in the last event id.
         self.told_seq: i64 = -1
         self.is_first: bool = True
         self.is_caught_up: bool = False
@@ -76,11 +76,11 @@ class Cursor:
         return self.queue.next_seq - 1
 
     def last_seq(self) -> i64:
-        """Return the newest seq of a topic that is gone, as far as the reader came."""
+        """Return the newest seq of a removed topic, but not less than the position."""
         return max(self.head_seq(), self.query.from_seq)
 
     def earliest_seq(self) -> i64:
-        """Return the first seq there is in the topic."""
+        """Return the oldest seq of the topic."""
         if self.log is not None:
             return self.log.earliest_seq
         if self.history is not None:
@@ -89,7 +89,7 @@ class Cursor:
         return earliest_seq(self.queue)
 
     def rewind(self, seq: i64) -> None:
-        """Go back to a seq, never ahead."""
+        """Move back to a seq; never forward."""
         if seq < self.query.from_seq:
             self.query.from_seq = seq
             self.safe_seq = seq
@@ -97,68 +97,68 @@ class Cursor:
 
 
 @trait
-class Outlet:
-    """Where what is found goes."""
+class FeedWriter:
+    """Sends what a feed finds."""
 
-    def stir(self) -> None:
-        """Have the feed sent before this turn ends."""
+    def wake(self) -> None:
+        """Make sure that the feed is pumped before this turn ends."""
 
     def has_room(self) -> bool:
-        """Tell whether something may be sent."""
+        """Return whether there is room to send."""
         raise NotImplementedError
 
     def unsent_size(self) -> i64:
-        """Return how much was sent that has not left yet."""
+        """Return the size of sent data that has not left yet."""
         raise NotImplementedError
 
     def send_page(self, cursor: Cursor, page: LogPage, from_seq: i64) -> None:
         """Send records."""
 
     def send_caught_up(self, cursor: Cursor, head_seq: i64) -> None:
-        """Send that there is no more for now."""
+        """Send that the reader has caught up."""
 
     def send_gap(self, cursor: Cursor, page: LogPage, gap: Gap) -> None:
-        """Send that something was missed."""
+        """Send that records were removed before the reader reached them."""
 
     def send_deleted(self, cursor: Cursor) -> None:
-        """Send that the topic is gone; nothing more comes of it."""
+        """Send that the topic was removed; nothing more follows for it."""
 
     def send_damaged(self, cursor: Cursor, damage: TextDamaged) -> None:
-        """Send that what comes next is damaged; nothing more comes of the topic."""
+        """Send that the next records are damaged; nothing more follows for the topic."""
 
 
 @final
-class _Nowhere(Outlet):
-    """Nothing is sent any more."""
+class _NoWriter(FeedWriter):
+    """Writer of a feed that has ended."""
 
     def has_room(self) -> bool:
-        """There is none."""
+        """Return that there is no room."""
         return False
 
     def unsent_size(self) -> i64:
-        """Return that nothing was sent."""
+        """Return that no data is unsent."""
         return 0
 
 
-_NOWHERE: Final = _Nowhere()
+_NOWHERE: Final = _NoWriter()
 
 
 @final
-class Feed(LogReader, QueueReader, Onlooker):
+class Feed(LogReader, QueueReader, HistoryWatcher):
     """The cursors of one connection."""
 
-    def __init__(self, door: TopicsDoor, outlet: Outlet) -> None:
+    def __init__(self, door: TopicsDoor, writer: FeedWriter) -> None:
         self._door = door
-        self._outlet = outlet
+        self._writer = writer
         self.cursors: dict[str, Cursor] = {}
-        # Where there may be news, in the order in which it came.
+        # Cursors of topics that may have new records, in the order of the changes.
         self._due: list[Cursor] = []
-        # Moved since all that was sent had left.
+        # Cursors that moved since all sent data had last left.
         self._unsafe: list[Cursor] = []
-        self._is_stirred: bool = False
+        self._is_woken: bool = False
 
     def add(self, cursor: Cursor) -> None:
-        """Follow a topic from where the cursor is."""
+        """Follow a topic from the position of the cursor."""
         self.remove(cursor.name)
         self.cursors[cursor.name] = cursor
         if cursor.log is not None:
@@ -166,11 +166,11 @@ class Feed(LogReader, QueueReader, Onlooker):
         if cursor.queue is not None:
             self._door.news.hold(cursor.queue, self)
         if cursor.history is not None:
-            self._door.yard.onlookers.hold(self, cursor.history.next_durable)
+            self._door.yard.watchers.hold(self, cursor.history.next_durable)
         self._look(cursor)
 
     def remove(self, name: str) -> bool:
-        """Follow a topic no more; tell whether it was followed."""
+        """Stop following a topic; return whether it was followed."""
         cursor = self.cursors.pop(name, None)
         if cursor is None:
             return False
@@ -189,11 +189,11 @@ class Feed(LogReader, QueueReader, Onlooker):
         if cursor.queue is not None:
             self._door.news.drop(cursor.queue, self)
         if cursor.history is not None:
-            self._door.yard.onlookers.drop(self)
+            self._door.yard.watchers.drop(self)
 
     def leave(self) -> None:
-        """Follow nothing any more; cursors go back to what has left for certain."""
-        is_lost = self._outlet.unsent_size() > 0
+        """Stop following all topics; move cursors back to what has certainly left."""
+        is_lost = self._writer.unsent_size() > 0
         for cursor in self.cursors.values():
             self._let_go(cursor)
             cursor.is_due = False
@@ -205,31 +205,31 @@ class Feed(LogReader, QueueReader, Onlooker):
         self.cursors = {}
         self._due = []
         self._unsafe = []
-        # It knows this feed, and must not be kept by it.
-        self._outlet = _NOWHERE
+        # Break the reference cycle: the writer refers to this feed.
+        self._writer = _NOWHERE
 
-    # -- what topics tell ----------------------------------------------------------------------
+    # -- notifications of topics ---------------------------------------------------------------
 
     def appended(self, log: LogTopic) -> None:
-        """Look at a log before this turn ends: more may come to it until then."""
+        """Read a log before this turn ends, together with what is appended until then."""
         cursor = self.cursors.get(log.name)
         if cursor is not None:
             self._look(cursor)
 
     def queue_changed(self, queue: Queue) -> None:
-        """Look at a queue before this turn ends."""
+        """Read a queue before this turn ends."""
         cursor = self.cursors.get(queue.name)
         if cursor is not None:
             self._look(cursor)
 
     def events_came(self) -> None:
-        """Look at history before the next turn ends."""
-        cursor = self.cursors.get(EVENTS)
+        """Read history before the next turn ends."""
+        cursor = self.cursors.get(EVENTS_TOPIC)
         if cursor is not None:
             self._look(cursor)
 
     def look_at_queues(self) -> None:
-        """Look at all queues: not all that becomes of them is told."""
+        """Read all queues: not every change is notified."""
         for cursor in self.cursors.values():
             if cursor.queue is not None:
                 self._look(cursor)
@@ -238,29 +238,29 @@ class Feed(LogReader, QueueReader, Onlooker):
         if not cursor.is_due:
             cursor.is_due = True
             self._due.append(cursor)
-        if not self._is_stirred:
-            self._is_stirred = True
-            self._outlet.stir()
+        if not self._is_woken:
+            self._is_woken = True
+            self._writer.wake()
 
-    # -- what is sent --------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------
 
     def pump(self, now_ms: i64) -> None:
-        """Send what has come, as much as there is room for."""
-        self._is_stirred = True
-        if self._unsafe and self._outlet.unsent_size() == 0:
+        """Send new records, as much as there is room for."""
+        self._is_woken = True
+        if self._unsafe and self._writer.unsent_size() == 0:
             for cursor in self._unsafe:
                 cursor.safe_seq = cursor.query.from_seq
                 cursor.is_safe = True
             self._unsafe = []
-        while self._due and self._outlet.has_room():
+        while self._due and self._writer.has_room():
             cursor = self._due.pop(0)
             cursor.is_due = False
             if self._is_gone(cursor):
                 self.remove(cursor.name)
-                self._outlet.send_deleted(cursor)
+                self._writer.send_deleted(cursor)
             else:
                 self._send_page(cursor, now_ms)
-        self._is_stirred = False
+        self._is_woken = False
 
     def _is_gone(self, cursor: Cursor) -> bool:
         yard = self._door.yard
@@ -275,9 +275,9 @@ class Feed(LogReader, QueueReader, Onlooker):
         try:
             page = self._read(cursor, now_ms)
         except TextDamaged as damage:
-            # Whoever comes back for it is told again, and may go past it.
+            # A reader that subscribes again gets the same error, or may skip the damaged range.
             self.remove(cursor.name)
-            self._outlet.send_damaged(cursor, damage)
+            self._writer.send_damaged(cursor, damage)
             return
         if page.tombstone is not None or page.count > 0:
             cursor.is_caught_up = False
@@ -287,25 +287,25 @@ class Feed(LogReader, QueueReader, Onlooker):
         if page.next_from_seq != from_seq:
             self._move(cursor, page.next_from_seq)
         if page.count > 0:
-            self._outlet.send_page(cursor, page, from_seq)
+            self._writer.send_page(cursor, page, from_seq)
         if page.next_from_seq < page.head_seq:
             if page.count > 0 or cursor.history is None:
                 self._look(cursor)
             else:
-                # There may be much without a row; others come first.
-                self._door.yard.onlookers.tell_again()
+                # A long stretch of history may have no rows; other readers go first.
+                self._door.yard.watchers.tell_again()
         elif not cursor.is_caught_up:
             cursor.is_caught_up = True
-            self._outlet.send_caught_up(cursor, page.head_seq)
+            self._writer.send_caught_up(cursor, page.head_seq)
 
     def _send_gap(self, cursor: Cursor, page: LogPage, stone: Tombstone) -> i64:
-        """Tell what was lost; return where the cursor stands then."""
+        """Send a gap; return the new position of the cursor."""
         is_old = cursor.is_first and stone.reason != RECREATED
         gap = Gap(stone.gap_from, stone.gap_to, TOO_OLD if is_old else stone.reason)
         if cursor.queue is None or gap.reason == RECREATED:
-            # Of a queue, jobs that ran when others were lost are still shown.
+            # In a queue, jobs that were leased when others were removed still follow.
             self._move(cursor, gap.last_seq)
-        self._outlet.send_gap(cursor, page, gap)
+        self._writer.send_gap(cursor, page, gap)
         return cursor.query.from_seq
 
     def _read(self, cursor: Cursor, now_ms: i64) -> LogPage:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.listing import roster_of
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.logs.logs import gap, gap_reason
 from jobyard.engine.topics import topic_queue
 from jobyard.engine.topics.topic_setup import config_of
@@ -20,15 +20,16 @@ from jobyard.wire.json.write import write_text
 from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
-    from jobyard.model.queue import Lease, Queue
+    from jobyard.model.lease import Lease
+    from jobyard.model.queue import Queue
     from jobyard.protocols.topics.door import TopicsDoor
 
-# Jobs that are looked at together.
+# Jobs read together.
 _SLICE: Final = 256
 
 
 def write_lease(out: BytesWriter, door: TopicsDoor, lease: Lease) -> None:
-    """Write the fields of a job that was leased, without braces."""
+    """Write the fields of a leased job, without braces."""
     job = lease.job
     put_int(out, b'"$seq":', job.key)
     out.write(b',"lease_id":"')
@@ -44,8 +45,8 @@ def write_lease(out: BytesWriter, door: TopicsDoor, lease: Lease) -> None:
 def page_of_jobs(door: TopicsDoor, queue: Queue, query: LogQuery) -> LogPage:
     """Return the jobs of a queue as the records of a log."""
     yard = door.yard
-    if queue.stock is not None:
-        queue.stock.last_read_ms = yard.now_ms
+    if queue.topic_state is not None:
+        queue.topic_state.last_read_ms = yard.now_ms
     head = queue.next_seq - 1
     page = LogPage(head, earliest_seq(queue), yard.journal.newest())
     page.is_synced = queue.is_synced
@@ -70,27 +71,27 @@ def page_of_jobs(door: TopicsDoor, queue: Queue, query: LogQuery) -> LogPage:
 
 
 def _tell_lost(page: LogPage, queue: Queue) -> None:
-    """Tell of jobs that went for want of room or by their age; some below them may be left."""
-    stock = queue.stock
+    """Add a tombstone for jobs removed by cap or TTL; older jobs may still be there."""
+    topic_state = queue.topic_state
     after = page.next_from_seq
-    if stock is not None:
-        floor = max(stock.cap_floor, stock.ttl_floor)
+    if topic_state is not None:
+        floor = max(topic_state.cap_floor, topic_state.ttl_floor)
         if after + 1 < floor:
-            reason = gap_reason(stock.cap_floor, stock.ttl_floor, after)
+            reason = gap_reason(topic_state.cap_floor, topic_state.ttl_floor, after)
             page.tombstone = gap(page, after + 1, floor - 1, reason)
 
 
 def _add_job(door: TopicsDoor, page: LogPage, job: Job, query: LogQuery, left: i64) -> i64:
-    """Add a job if it is for this reader; return the bytes left, or -1 if the page is full."""
+    """Add a job unless the reader skips it; return the bytes left, or -1 if the page is full."""
     if query.nodes and config_of(job.queue).dedupe_node:
-        remark = topic_queue.remark_of(job)
-        if remark is not None and remark.node and remark.node in query.nodes:
+        record_meta = topic_queue.record_meta_of(job)
+        if record_meta is not None and record_meta.node and record_meta.node in query.nodes:
             return left
     if page.count >= query.limit:
         return -1
     body = door.yard.bodies.fetch(job) if query.include_data else b""
     if body is None:
-        # As with the text of a log: the page ends before it, or fails where it would begin with it.
+        # As in a log: the page ends before a damaged record, and fails if it is the first one.
         if page.count == 0 and page.tombstone is None:
             raise TextDamaged(int(job.key), int(job.key), place_text(job))
         return -1
@@ -103,17 +104,17 @@ def _add_job(door: TopicsDoor, page: LogPage, job: Job, query: LogQuery, left: i
 
 
 def written_ms(queue: Queue) -> i64:
-    """Return when the newest job came, as far as that is known; 0 if not at all."""
-    stock = queue.stock
-    if stock is not None and stock.last_write_ms > 0:
-        return stock.last_write_ms
-    newest = roster_of(queue).after(queue.next_seq - 2, 1)
+    """Return when the newest job was put; 0 if unknown."""
+    topic_state = queue.topic_state
+    if topic_state is not None and topic_state.last_write_ms > 0:
+        return topic_state.last_write_ms
+    newest = jobs_by_seq_of(queue).after(queue.next_seq - 2, 1)
     return newest[0].created_ms if newest else 0
 
 
 def earliest_seq(queue: Queue) -> i64:
     """Return the seq of the oldest job, or of the next one if there is none."""
-    oldest = roster_of(queue).oldest()
+    oldest = jobs_by_seq_of(queue).oldest()
     return queue.next_seq if oldest is None else oldest.key
 
 
@@ -121,12 +122,12 @@ def _record(door: TopicsDoor, job: Job, body: bytes, query: LogQuery) -> bytes:
     out = BytesWriter()
     put_int(out, b'{"$seq":', job.key)
     put_int(out, b',"$ts":', door.wall_ms(job.created_ms))
-    remark = topic_queue.remark_of(job)
+    record_meta = topic_queue.record_meta_of(job)
     if query.include_tags:
         _write_tag(out, job)
-    if remark is not None and remark.node:
+    if record_meta is not None and record_meta.node:
         out.write(b',"$node":')
-        write_text(out, remark.node)
+        write_text(out, record_meta.node)
     if query.include_data:
         _write_data(out, job, body)
     if query.include_meta:
@@ -136,10 +137,10 @@ def _record(door: TopicsDoor, job: Job, body: bytes, query: LogQuery) -> bytes:
 
 
 def _write_tag(out: BytesWriter, job: Job) -> None:
-    remark = topic_queue.remark_of(job)
-    if remark is not None and remark.tag:
+    record_meta = topic_queue.record_meta_of(job)
+    if record_meta is not None and record_meta.tag:
         out.write(b',"$tag":')
-        write_text(out, remark.tag)
+        write_text(out, record_meta.tag)
 
 
 def _write_data(out: BytesWriter, job: Job, body: bytes) -> None:
@@ -148,7 +149,7 @@ def _write_data(out: BytesWriter, job: Job, body: bytes) -> None:
 
 
 def _write_meta(out: BytesWriter, job: Job) -> None:
-    remark = topic_queue.remark_of(job)
-    if remark is not None and remark.meta:
+    record_meta = topic_queue.record_meta_of(job)
+    if record_meta is not None and record_meta.meta:
         out.write(b',"meta":')
-        out.write(remark.meta)
+        out.write(record_meta.meta)

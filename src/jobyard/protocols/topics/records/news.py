@@ -1,6 +1,6 @@
-"""Tells readers of queues that something has happened there; a log tells its readers itself.
+"""Notifies readers of queues about changes; a log notifies its readers itself.
 
-Listens to the yard only while somebody reads a queue, for then every verb says what it does.
+Listens to the yard's events only while a queue has readers, because then every verb must emit them.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 @trait
 class QueueReader:
-    """Somebody who wants to know that there is news in a queue."""
+    """A reader that is notified of changes in a queue."""
 
     def queue_changed(self, queue: Queue) -> None:
-        """Look again."""
+        """Read the queue again."""
 
 
 @final
 class QueueNews(Listener):
-    """Who reads which queue."""
+    """The readers of each queue."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._readers: dict[Queue, dict[QueueReader, None]] = {}
 
     def hold(self, queue: Queue, reader: QueueReader) -> None:
-        """Tell `reader` of news from now on."""
+        """Notify `reader` of changes from now on."""
         if not self._readers:
             self._bus.add(self)
         self._readers.setdefault(queue, {})[reader] = None
 
     def drop(self, queue: Queue, reader: QueueReader) -> None:
-        """Tell `reader` of news no more."""
+        """Stop notifying `reader`."""
         readers = self._readers.get(queue)
         if readers is None or reader not in readers:
             return
@@ -49,11 +49,11 @@ class QueueNews(Listener):
             self._bus.remove(self)
 
     def happened(self, event: Event) -> None:
-        """Pass on that something happened in a queue."""
+        """Notify the readers of the queue of an event."""
         self.tell(event.queue)
 
     def tell(self, queue: Queue) -> None:
-        """Let those who read a queue look at it: it was removed, which the yard tells nobody."""
+        """Notify the readers of a queue; also called for a removal, which emits no event."""
         readers = self._readers.get(queue)
         if readers is not None:
             for reader in list(readers):

@@ -1,4 +1,4 @@
-"""Answers a reader with a page of a topic, whatever kind of topic it is."""
+"""Writes a page of records as the answer to a read, for logs, queues and `_events`."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from jobyard.wire.json.write import write_text
 
 if TYPE_CHECKING:
     from jobyard.model.topic.log import LogPage, Tombstone
-    from jobyard.protocols.http.call import Call
+    from jobyard.protocols.http.call import HttpCall
 
-# Records are put together up to this size.
+# Records are joined up to this size.
 PIECE_SIZE: Final = 256 << 10
 
 
 def is_all_read(page: LogPage) -> bool:
-    """Tell whether a page has nothing to say but that there is no more now."""
+    """Return whether a page is empty and the reader has reached the head."""
     return page.count == 0 and page.tombstone is None and page.next_from_seq == page.head_seq
 
 
-def answer_page(call: Call, name: str, page: LogPage) -> None:
+def answer_page(call: HttpCall, name: str, page: LogPage) -> None:
     """Answer with a page."""
     out = begin(name)
     out.write(b',"records":[')
@@ -52,7 +52,7 @@ def answer_page(call: Call, name: str, page: LogPage) -> None:
 
 
 def write_tombstone(out: BytesWriter, stone: Tombstone) -> None:
-    """Write what was lost before it could be read."""
+    """Write which records were removed before the reader reached them."""
     put_int(out, b'{"gap_from":', stone.gap_from)
     put_int(out, b',"gap_to":', stone.gap_to)
     out.write(b',"reason":')

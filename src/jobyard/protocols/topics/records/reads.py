@@ -1,4 +1,4 @@
-"""Reading a topic from a cursor, waiting for more, and deleting from it."""
+"""Reads a topic from a cursor, waits for new records, and deletes records."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from jobyard.protocols.topics.answers import begin, finish, put_int
 from jobyard.protocols.topics.body import flag, invalid, read_body, text, whole
 from jobyard.protocols.topics.find import find_queue, no_topic
 from jobyard.protocols.topics.limits import hold_wait
-from jobyard.protocols.topics.names import EVENTS, check_read_name, check_topic_name
+from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name, check_topic_name
 from jobyard.protocols.topics.records.events import is_events, page_of_events
 from jobyard.protocols.topics.records.jobs import earliest_seq, page_of_jobs
 from jobyard.protocols.topics.records.pages import answer_page, is_all_read
-from jobyard.protocols.topics.records.waits import EventsWait, JobWait, LogWait
+from jobyard.protocols.topics.records.waits import EventsWait, LogWait, QueueWait
 from jobyard.protocols.topics.records.writes import NODE_MAX, TAG_MAX
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_ARRAY, KIND_NIL, KIND_TEXT
 
 if TYPE_CHECKING:
     from jobyard.model.queue import Queue
     from jobyard.model.topic.log import LogTopic
-    from jobyard.protocols.http.call import Call
+    from jobyard.protocols.http.call import HttpCall
     from jobyard.protocols.topics.door import TopicsDoor
     from jobyard.wire.json.read import JsonFields
 
 LIMIT_DEFAULT: Final = 256
-LIMIT_MAX: Final = 1000
+PAGE_RECORDS_MAX: Final = 1000
 BYTES_DEFAULT: Final = 1 << 20
 BYTES_MAX: Final = 8 << 20
 WAIT_MS_MAX: Final = 30_000
 
 
-def diff(door: TopicsDoor, call: Call) -> None:
+def diff(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/diff."""
     name = call.params[0]
     check_read_name(name)
@@ -47,7 +47,7 @@ def diff(door: TopicsDoor, call: Call) -> None:
     query = read_query(fields)
     wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
     yard = door.yard
-    if name == EVENTS:
+    if name == EVENTS_TOPIC:
         _diff_events(door, call, query, wait_ms)
         return
     log = yard.logs.get(name)
@@ -58,7 +58,7 @@ def diff(door: TopicsDoor, call: Call) -> None:
         page = page_of_jobs(door, queue, query)
         if wait_ms > 0 and is_all_read(page):
             hold_wait(door, call)
-            JobWait(door, call, queue, query, call.now_ms + wait_ms)
+            QueueWait(door, call, queue, query, call.now_ms + wait_ms)
         else:
             answer_page(call, name, page)
         return
@@ -71,28 +71,28 @@ def diff(door: TopicsDoor, call: Call) -> None:
     answer_page(call, name, page)
 
 
-def _diff_events(door: TopicsDoor, call: Call, query: LogQuery, wait_ms: i64) -> None:
-    if not is_events(door.yard, EVENTS):
-        raise no_topic(EVENTS)
+def _diff_events(door: TopicsDoor, call: HttpCall, query: LogQuery, wait_ms: i64) -> None:
+    if not is_events(door.yard, EVENTS_TOPIC):
+        raise no_topic(EVENTS_TOPIC)
     page = page_of_events(door.yard, query)
     if wait_ms > 0 and page.count == 0 and page.tombstone is None:
         hold_wait(door, call)
         query.from_seq = page.next_from_seq
         EventsWait(door, call, query, call.now_ms + wait_ms)
         if not is_all_read(page):
-            # There may be much without a row.
-            door.yard.onlookers.tell_again()
+            # A long stretch of history may have no rows.
+            door.yard.watchers.tell_again()
         return
-    answer_page(call, EVENTS, page)
+    answer_page(call, EVENTS_TOPIC, page)
 
 
 def read_query(fields: JsonFields) -> LogQuery:
-    """Return what part of a topic is asked for."""
+    """Return the query in the body of a read."""
     limit = whole(fields, b"limit", LIMIT_DEFAULT)
     most = whole(fields, b"max_batch_bytes", BYTES_DEFAULT)
     return LogQuery(
         whole(fields, b"from_seq", 0),
-        min(limit, LIMIT_MAX) if limit > 0 else LIMIT_DEFAULT,
+        min(limit, PAGE_RECORDS_MAX) if limit > 0 else LIMIT_DEFAULT,
         min(most, BYTES_MAX) if most > 0 else BYTES_DEFAULT,
         read_nodes(fields),
         include_tags=flag(fields, b"include_tags", otherwise=False),
@@ -101,7 +101,7 @@ def read_query(fields: JsonFields) -> LogQuery:
 
 
 def read_nodes(fields: JsonFields) -> tuple[str, ...]:
-    """Return the nodes whose records a reader does not want: its own."""
+    """Return the reader's own nodes, whose records it skips."""
     kind = fields.kind(b"node")
     if kind in (KIND_ABSENT, KIND_NIL):
         return ()
@@ -110,13 +110,13 @@ def read_nodes(fields: JsonFields) -> tuple[str, ...]:
         return (node,) if node else ()
     nodes = fields.texts(b"node") if kind == KIND_ARRAY else None
     if nodes is None:
-        raise invalid("node must be a text or an array of texts")
+        raise invalid("node must be a string or an array of strings")
     if any(len(node.encode()) > NODE_MAX for node in nodes):
         raise invalid(f"a node must be at most {NODE_MAX} bytes long")
     return tuple(nodes)
 
 
-def delete(door: TopicsDoor, call: Call) -> None:
+def delete(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/delete."""
     name = call.params[0]
     check_topic_name(name)
@@ -126,7 +126,7 @@ def delete(door: TopicsDoor, call: Call) -> None:
         before_seq = whole(fields, b"before_seq", 0)
     tag, is_prefix, has_match = read_match(fields, b"match")
     if before_seq < 0 and not has_match:
-        raise invalid("before_seq or match must be given")
+        raise invalid("before_seq or match is required")
     yard = door.yard
     log = yard.logs.get(name)
     if log is not None:
@@ -140,8 +140,8 @@ def delete(door: TopicsDoor, call: Call) -> None:
     LongCall(yard.tasks, call, removal, lambda: _removed(door, call, queue, removal)).begin()
 
 
-def _erased(door: TopicsDoor, call: Call, log: LogTopic, erasure: Erasure) -> None:
-    """Answer with what is left of a log."""
+def _erased(door: TopicsDoor, call: HttpCall, log: LogTopic, erasure: Erasure) -> None:
+    """Answer with the counts of a log after a delete."""
     if log.is_dropped:
         raise no_topic(log.name)
     seqs = (log.earliest_seq, log.next_seq - 1)
@@ -150,8 +150,8 @@ def _erased(door: TopicsDoor, call: Call, log: LogTopic, erasure: Erasure) -> No
     _answer_deleted(door, call, erasure.count, seqs, sizes, is_synced=is_synced)
 
 
-def _removed(door: TopicsDoor, call: Call, queue: Queue, removal: Removal) -> None:
-    """Answer with what is left of a queue."""
+def _removed(door: TopicsDoor, call: HttpCall, queue: Queue, removal: Removal) -> None:
+    """Answer with the counts of a queue after a delete."""
     counts = topic_queue.counts(queue)
     seqs = (earliest_seq(queue), queue.next_seq - 1)
     sizes = (counts.count, counts.bytes)
@@ -160,7 +160,7 @@ def _removed(door: TopicsDoor, call: Call, queue: Queue, removal: Removal) -> No
 
 def _answer_deleted(
     door: TopicsDoor,
-    call: Call,
+    call: HttpCall,
     deleted: i64,
     seqs: tuple[i64, i64],
     sizes: tuple[i64, i64],
@@ -178,7 +178,7 @@ def _answer_deleted(
 
 
 def read_match(fields: JsonFields, key: bytes) -> tuple[str, bool, bool]:
-    """Return the tag to be matched, whether it is only the beginning of one, and if any is."""
+    """Return the tag to match, whether it is a prefix, and whether a match is given at all."""
     kind = fields.kind(key)
     if kind in (KIND_ABSENT, KIND_NIL):
         return "", False, False
@@ -194,5 +194,5 @@ def read_match(fields: JsonFields, key: bytes) -> tuple[str, bool, bool]:
     if words[1] == "Eq":
         return words[2], False, True
     if not words[2].endswith("*") or "*" in words[2][:-1]:
-        raise invalid("a Glob ends with its only star")
+        raise invalid("a Glob must have exactly one star, at its end")
     return words[2][:-1], True, True

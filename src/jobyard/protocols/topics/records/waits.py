@@ -1,4 +1,4 @@
-"""Readers who have seen all there is of a topic, and wait for more."""
+"""Reads that have reached the head of a topic and wait for new records."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mypy_extensions import i64
 
 from jobyard.engine.jobs.queues import drop_watch, hold_watch
 from jobyard.engine.logs import logs
-from jobyard.engine.state.history_watch import Onlooker
+from jobyard.engine.state.history_watch import HistoryWatcher
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import TextDamaged
 from jobyard.model.topic.log import LogPage, LogQuery, LogReader, LogTopic
-from jobyard.protocols.http.call import Call, Pending, corrupt
+from jobyard.protocols.http.call import HttpCall, PendingCall, corrupt
 from jobyard.protocols.topics.find import is_topic, no_topic
-from jobyard.protocols.topics.names import EVENTS
+from jobyard.protocols.topics.names import EVENTS_TOPIC
 from jobyard.protocols.topics.records.events import page_of_events
 from jobyard.protocols.topics.records.jobs import page_of_jobs
 from jobyard.protocols.topics.records.news import QueueReader
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 @final
-class LogWait(Alarm, Pending, LogReader):
-    """A reader who has read all there is, and waits for more."""
+class LogWait(Alarm, PendingCall, LogReader):
+    """A read of a log that waits for new records."""
 
     def __init__(
-        self, door: TopicsDoor, call: Call, log: LogTopic, query: LogQuery, until_ms: i64
+        self, door: TopicsDoor, call: HttpCall, log: LogTopic, query: LogQuery, until_ms: i64
     ) -> None:
         super().__init__(door.yard.new_number(), until_ms, 0)
         self._door = door
@@ -42,7 +42,7 @@ class LogWait(Alarm, Pending, LogReader):
         call.wait(self)
 
     def appended(self, log: LogTopic) -> None:
-        """Look whether what came is for this reader; own records are not."""
+        """Answer if there is a new record that the reader does not skip."""
         yard = self._door.yard
         if yard.logs.get(log.name) is not log:
             self._leave()
@@ -58,7 +58,7 @@ class LogWait(Alarm, Pending, LogReader):
         answer_page(self._call, log.name, page)
 
     def _read(self, now_ms: i64) -> LogPage | None:
-        """Return what there is now; None if that is damaged, which was answered then."""
+        """Return a page; None if it is damaged, which is answered here."""
         try:
             return logs.read(self._door.yard, self._log, self._query, now_ms)
         except TextDamaged as damage:
@@ -67,22 +67,22 @@ class LogWait(Alarm, Pending, LogReader):
             return None
 
     def ring(self, now_ms: i64) -> None:
-        """Answer that nothing came."""
-        self.hurry(now_ms)
+        """Answer: the wait has timed out."""
+        self.stop_waiting(now_ms)
 
-    def hurry(self, now_ms: i64) -> None:
-        """Answer with what there is."""
+    def stop_waiting(self, now_ms: i64) -> None:
+        """Answer with the current page, even if it is empty."""
         page = self._read(now_ms)
         if page is not None:
             self._leave()
             answer_page(self._call, self._log.name, page)
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Wait no more."""
+        """Stop waiting."""
         self._leave()
 
     def drained(self, now_ms: i64) -> None:
-        """Nothing was sent yet."""
+        """Ignore it: nothing is sent before the answer."""
 
     def _leave(self) -> None:
         self._door.yard.disarm(self)
@@ -90,14 +90,14 @@ class LogWait(Alarm, Pending, LogReader):
 
 
 @final
-class JobWait(Alarm, Pending, QueueReader):
-    """A reader who has seen all jobs of a queue, and waits for the next.
+class QueueWait(Alarm, PendingCall, QueueReader):
+    """A read of a queue that waits for the next job.
 
-    The queue stays as long, though nobody else may refer to it.
+    It keeps the queue in existence meanwhile.
     """
 
     def __init__(
-        self, door: TopicsDoor, call: Call, queue: Queue, query: LogQuery, until_ms: i64
+        self, door: TopicsDoor, call: HttpCall, queue: Queue, query: LogQuery, until_ms: i64
     ) -> None:
         super().__init__(door.yard.new_number(), until_ms, 0)
         self._door = door
@@ -110,11 +110,11 @@ class JobWait(Alarm, Pending, QueueReader):
         call.wait(self)
 
     def queue_changed(self, queue: Queue) -> None:  # noqa: ARG002  there is only one
-        """Look before this turn ends: a job is told of in the midst of the verb that puts it."""
-        self._call.stir()
+        """Check before the turn ends: the event comes while the verb that puts the job runs."""
+        self._call.wake()
 
     def drained(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Look whether what came is for this reader; own jobs are not."""
+        """Answer if there is a new job that the reader does not skip."""
         queue = self._queue
         if not is_topic(queue):
             self._call.answer_refusal(no_topic(queue.name))
@@ -132,7 +132,7 @@ class JobWait(Alarm, Pending, QueueReader):
         self._leave()
 
     def _read(self) -> LogPage | None:
-        """Return what there is now; None if that is damaged, which was answered then."""
+        """Return a page; None if it is damaged, which is answered here."""
         try:
             return page_of_jobs(self._door, self._queue, self._query)
         except TextDamaged as damage:
@@ -141,18 +141,18 @@ class JobWait(Alarm, Pending, QueueReader):
             return None
 
     def ring(self, now_ms: i64) -> None:
-        """Answer that nothing came."""
-        self.hurry(now_ms)
+        """Answer: the wait has timed out."""
+        self.stop_waiting(now_ms)
 
-    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Answer with what there is."""
+    def stop_waiting(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Answer with the current page, even if it is empty."""
         page = self._read()
         if page is not None:
             answer_page(self._call, self._queue.name, page)
             self._leave()
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Wait no more."""
+        """Stop waiting."""
         self._leave()
 
     def _leave(self) -> None:
@@ -162,45 +162,45 @@ class JobWait(Alarm, Pending, QueueReader):
 
 
 @final
-class EventsWait(Alarm, Pending, Onlooker):
-    """A reader who has read all of history there is, and waits for more."""
+class EventsWait(Alarm, PendingCall, HistoryWatcher):
+    """A read of `_events` that waits for new rows."""
 
-    def __init__(self, door: TopicsDoor, call: Call, query: LogQuery, until_ms: i64) -> None:
+    def __init__(self, door: TopicsDoor, call: HttpCall, query: LogQuery, until_ms: i64) -> None:
         super().__init__(door.yard.new_number(), until_ms, 0)
         self._yard = door.yard
         self._call = call
         self._query = query
-        self._yard.onlookers.hold(self, self._yard.journal.history.next_durable)
+        self._yard.watchers.hold(self, self._yard.journal.history.next_durable)
         self._yard.arm(self, until_ms)
         call.wait(self)
 
     def events_came(self) -> None:
-        """Look whether there is a row among what came."""
+        """Answer if there is a new row."""
         page = page_of_events(self._yard, self._query)
         if page.count == 0 and page.tombstone is None:
             self._query.from_seq = page.next_from_seq
             if page.next_from_seq < page.head_seq:
-                self._yard.onlookers.tell_again()
+                self._yard.watchers.tell_again()
             return
         self._leave()
-        answer_page(self._call, EVENTS, page)
+        answer_page(self._call, EVENTS_TOPIC, page)
 
     def ring(self, now_ms: i64) -> None:
-        """Answer that nothing came."""
-        self.hurry(now_ms)
+        """Answer: the wait has timed out."""
+        self.stop_waiting(now_ms)
 
-    def hurry(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Answer with what there is."""
+    def stop_waiting(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
+        """Answer with the current page, even if it is empty."""
         self._leave()
-        answer_page(self._call, EVENTS, page_of_events(self._yard, self._query))
+        answer_page(self._call, EVENTS_TOPIC, page_of_events(self._yard, self._query))
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
-        """Wait no more."""
+        """Stop waiting."""
         self._leave()
 
     def drained(self, now_ms: i64) -> None:
-        """Nothing was sent yet."""
+        """Ignore it: nothing is sent before the answer."""
 
     def _leave(self) -> None:
         self._yard.disarm(self)
-        self._yard.onlookers.drop(self)
+        self._yard.watchers.drop(self)

@@ -1,4 +1,4 @@
-"""Writing to a topic: records for a log, jobs for a queue, all of a call or nothing."""
+"""Writes to a topic: records for a log, jobs for a queue. A write is all or nothing."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from jobyard.engine.topics import topic_queue
 from jobyard.engine.topics.topic_setup import config_of
 from jobyard.errors import YardFull
 from jobyard.model.topic.config import DISCARD_REJECT, FSYNC, QUEUE, TopicConfig
-from jobyard.model.topic.log import Row, TopicFull, WriteTooLarge
+from jobyard.model.topic.log import LogRecord, TopicFull, WriteTooLarge
 from jobyard.model.topic.log_rows import LogRows
-from jobyard.protocols.http.call import Call, HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.door import BODY_MAX
 from jobyard.protocols.http.long_calls import LongCall
 from jobyard.protocols.topics.answers import begin, finish, put_bool, put_int
 from jobyard.protocols.topics.api import check_open, check_scope
-from jobyard.protocols.topics.api_keys import ADMIN
+from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.body import (
     SMALL_BODY_MAX,
     array_place,
@@ -37,7 +37,7 @@ from jobyard.protocols.topics.body import (
     whole,
 )
 from jobyard.protocols.topics.find import (
-    check_letters,
+    check_dead_letter_topic,
     drop_topic,
     find_queue,
     make_topic,
@@ -49,7 +49,7 @@ from jobyard.protocols.topics.names import check_topic_name
 from jobyard.protocols.topics.records.jobs import earliest_seq
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields, read_object
-from jobyard.wire.json.scan import DEPTH_MAX
+from jobyard.wire.json.scan import JSON_DEPTH_MAX
 from jobyard.wire.json.write import write_int
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_MAP, KIND_NIL
 
@@ -67,30 +67,30 @@ META_KEYS_MAX: Final = 64
 TAG_MAX: Final = 256
 NODE_MAX: Final = 128
 KEY_MAX: Final = 256
-DELAY_MS_MAX: Final = 365 * 86_400_000
+WRITE_DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
 # A longer body is read in slices.
 BODY_AT_ONCE: Final = 64 << 10
-# Of one object in such a body; no write has any use for more.
+# Most keys of one object in such a body; no write needs more.
 KEYS_MAX: Final = 1024
 
-# More than this is entered in a turn of its own, and what it came as is freed in those that follow.
+# A larger write is entered in a turn of its own, and its input is freed in the following turns.
 OBJECTS_AT_ONCE: Final = 1000
-BYTES_AT_ONCE: Final = 1 << 20
+WRITE_BYTES_AT_ONCE: Final = 1 << 20
 
-# To read a record, in units of work.
+# Cost of reading a record, in units of work.
 _RECORD_UNITS: Final = 2
 _BYTES_PER_UNIT: Final = 1024
 
 
 @final
 class Written:
-    """What a write came to."""
+    """The result of a write."""
 
     def __init__(self, first_seq: i64, last_seq: i64, batch: i64, *, is_deduped: bool) -> None:
         self.first_seq: i64 = first_seq
         self.last_seq: i64 = last_seq
-        # Not told before this batch is safe.
+        # The answer waits for this batch.
         self.batch: i64 = batch
         self.is_deduped = is_deduped
         self.head_seq: i64 = last_seq
@@ -99,19 +99,19 @@ class Written:
 
 
 @final
-class Given:
-    """The records of a write, as they came and as they are taken."""
+class WriteRecords:
+    """The records of a write: as JSON, and prepared for a log or a queue."""
 
     def __init__(self, yard: Yard, objects: list[JsonFields]) -> None:
         self._yard = yard
         self.objects = objects
-        # Read ahead for a log, or for a queue, with the node they are from if they do not say.
+        # Prepared ahead for a log or for a queue, with this default node.
         self.node: str = ""
         self.ahead_rows: LogRows | None = None
-        self.ahead_jobs: topic_queue.Batch | None = None
+        self.ahead_jobs: topic_queue.JobBatch | None = None
 
     def rows(self, node: str) -> LogRows:
-        """Return them as a log takes them."""
+        """Return the records as rows of a log."""
         rows = self.ahead_rows
         if rows is not None and self.node == node:
             return rows
@@ -120,51 +120,51 @@ class Given:
             logs.draft(rows, _row(one, node))
         return rows
 
-    def jobs(self, node: str) -> topic_queue.Batch:
-        """Return them as a queue takes them."""
+    def jobs(self, node: str) -> topic_queue.JobBatch:
+        """Return the records as jobs of a queue."""
         jobs = self.ahead_jobs
         if jobs is not None and self.node == node:
             return jobs
-        jobs = topic_queue.Batch(self._yard)
+        jobs = topic_queue.JobBatch(self._yard)
         for one in self.objects:
             jobs.add(_record(one, node))
         return jobs
 
 
 @final
-class Reading(Task):
-    """Reads a long body, and the records in it for what the topic is at the beginning.
+class WriteReading(Task):
+    """Reads a long body, and prepares its records for the type that the topic has at the start.
 
-    Without a name it is the message of a socket, which may say anything and names the topic itself.
+    Without a name the body is a message of a socket, which may be any command and names the topic.
     """
 
     def __init__(self, door: TopicsDoor, name: str, body: bytes) -> None:
         super().__init__()
         self.is_reading = True
-        self._check = JsonCheck(body, DEPTH_MAX)
+        self._check = JsonCheck(body, JSON_DEPTH_MAX)
         self._checked = Checked(self._check)
         self._fields: JsonFields | None = None
         self._yard = door.yard
         self._name: str = name
         self._is_through: bool = False
-        self.given: Given | None = None
-        self._stamping: logs.Stamping | None = None
+        self.given: WriteRecords | None = None
+        self._stamping: logs.WriteDraft | None = None
         self._has_rested: bool = False
 
     def fields(self) -> JsonFields:
-        """Return the fields of the body; there is no more to read."""
+        """Return the fields of a body that was read to its end."""
         assert self._fields is not None
         return self._fields
 
     def known_fields(self) -> JsonFields | None:
-        """Return the fields of a body that was refused, if it came so far."""
+        """Return the fields of a refused body, if it was read that far."""
         return self._fields
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Check some of the body, or read some records, or see that these have the right seqs."""
+        """Check part of the body, read some records, or stamp them with their seqs."""
         done: i64 = 0
         if not self._check.is_done():
-            done = self._check.go_on(most)
+            done = self._check.proceed(most)
             if not self._check.is_done():
                 return max(done, most)
         if self.given is None:
@@ -179,18 +179,18 @@ class Reading(Task):
             return max(done, most)
         done = min(done, most - 1)
         if self._stamping is not None:
-            done += self._stamping.go_on(most - done, now_ms)
+            done += self._stamping.proceed(most - done, now_ms)
         if done < most and self._is_large():
             self._end_turn()
-            self._yard.tasks.follow(Forgetting(given.objects, self._check.data))
+            self._yard.tasks.follow(WriteFreeing(given.objects, self._check.data))
         return done
 
     def _is_large(self) -> bool:
         objects = 0 if self.given is None else len(self.given.objects)
-        return objects > OBJECTS_AT_ONCE or len(self._check.data) > BYTES_AT_ONCE
+        return objects > OBJECTS_AT_ONCE or len(self._check.data) > WRITE_BYTES_AT_ONCE
 
     def _must_rest(self) -> bool:
-        """Tell whether what was read is so much that it is entered in a turn of its own."""
+        """Return whether the write is so large that it must be entered in a turn of its own."""
         if self._has_rested or not self._is_large():
             return False
         self._has_rested = True
@@ -198,7 +198,7 @@ class Reading(Task):
         return True
 
     def _end_turn(self) -> None:
-        """Leave what follows to the next turn."""
+        """Leave the rest to the next turn."""
         tasks = self._yard.tasks
         tasks.leave_less(tasks.units_per_turn)
 
@@ -210,27 +210,27 @@ class Reading(Task):
         self._fields = check_twins(fields)
         if not self._name:
             if not fields.has(b"records"):
-                self.given = Given(self._yard, [])
+                self.given = WriteRecords(self._yard, [])
                 self._is_through = True
                 return
             self._name = text(fields, b"topic", SMALL_BODY_MAX)
         start, end = array_place(fields, b"records")
         self._checked.enter(start, end)
-        given = Given(self._yard, [])
+        given = WriteRecords(self._yard, [])
         self.given = given
         given.node = text(fields, b"node", NODE_MAX)
         if self._is_for_queue(fields):
-            given.ahead_jobs = topic_queue.Batch(self._yard)
+            given.ahead_jobs = topic_queue.JobBatch(self._yard)
         else:
             rows = LogRows(0, 0, 0)
             given.ahead_rows = rows
-            self._stamping = logs.Stamping(self._yard, self._name, rows, now_ms)
+            self._stamping = logs.WriteDraft(self._yard, self._name, rows, now_ms)
         self._is_through = not self._checked.has_more()
         if self._is_through:
             raise invalid("records must not be empty")
 
     def _is_for_queue(self, fields: JsonFields) -> bool:
-        """Tell whether the records are likely to become jobs; that is decided at the end."""
+        """Guess whether the records will become jobs; the topic's type is final only at the end."""
         if self._name in self._yard.logs or self._name in self._yard.queues:
             return self._name not in self._yard.logs
         start, end = fields.find(b"config")
@@ -239,7 +239,7 @@ class Reading(Task):
         config = read_object(fields.data, start, end)
         return config is not None and config.text(b"type") == QUEUE
 
-    def _read_one(self, given: Given) -> i64:
+    def _read_one(self, given: WriteRecords) -> i64:
         one = self._checked.next(KEYS_MAX)
         if one is None:
             raise invalid("a record must be an object")
@@ -260,10 +260,10 @@ class Reading(Task):
 
 
 @final
-class Forgetting(Task):
-    """Frees what a write came as, after it was entered: 50 MiB take 6 ms.
+class WriteFreeing(Task):
+    """Frees the input of a write after it was entered: 50 MiB take 6 ms.
 
-    Everybody else who knows of it has let it go by then.
+    By then this task holds the last references to it.
     """
 
     def __init__(self, objects: list[JsonFields], body: bytes) -> None:
@@ -271,8 +271,8 @@ class Forgetting(Task):
         self._objects = objects
         self._body = body
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  nothing is left to be told
-        """Free some records, and at last the body."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Free some records, and finally the body."""
         done: i64 = 0
         while done < most and self._objects:
             self._objects.pop()
@@ -283,32 +283,32 @@ class Forgetting(Task):
         return most
 
 
-def write(door: TopicsDoor, call: Call) -> None:
+def write(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}."""
     name = call.params[0]
     check_topic_name(name)
     check_open(call)
-    # Looked at before anything is written.
+    # Checked before anything is written.
     has_seqs = query_flag(call, "return_seqs", otherwise=True)
     if len(call.request.body) > BODY_AT_ONCE:
         check_head(call, BODY_MAX)
-        reading = Reading(door, name, call.request.body)
+        reading = WriteReading(door, name, call.request.body)
         finish_write = partial(_write_read, door, call, reading, has_seqs=has_seqs)
         LongCall(door.yard.tasks, call, reading, finish_write).begin()
         return
     fields = read_body(call, may_be_empty=False, most=BODY_MAX)
-    _write_fields(door, call, fields, Given(door.yard, _objects(fields)), has_seqs=has_seqs)
+    _write_fields(door, call, fields, WriteRecords(door.yard, _objects(fields)), has_seqs=has_seqs)
 
 
-def _write_read(door: TopicsDoor, call: Call, reading: Reading, *, has_seqs: bool) -> None:
-    """Write what was read over several turns."""
+def _write_read(door: TopicsDoor, call: HttpCall, reading: WriteReading, *, has_seqs: bool) -> None:
+    """Write records that were read over several turns."""
     given = reading.given
     assert given is not None
     _write_fields(door, call, reading.fields(), given, has_seqs=has_seqs)
 
 
 def _write_fields(
-    door: TopicsDoor, call: Call, fields: JsonFields, given: Given, *, has_seqs: bool
+    door: TopicsDoor, call: HttpCall, fields: JsonFields, given: WriteRecords, *, has_seqs: bool
 ) -> None:
     name = call.params[0]
     header = call.header("idempotency-key")
@@ -322,25 +322,27 @@ def _write_fields(
 
 
 def write_records(
-    door: TopicsDoor, call: Call, name: str, fields: JsonFields, key: str, now_ms: i64
+    door: TopicsDoor, call: HttpCall, name: str, fields: JsonFields, key: str, now_ms: i64
 ) -> Written:
-    """Write the records in a body, and make their topic if need be; all of it or nothing.
+    """Write the records of a body, all or nothing; create the topic if it is missing.
 
-    `key` is that of a write whose body has none.
+    `key` is the idempotency key if the body has none.
     """
-    return write_given(door, call, name, fields, Given(door.yard, _objects(fields)), key, now_ms)
+    return write_given(
+        door, call, name, fields, WriteRecords(door.yard, _objects(fields)), key, now_ms
+    )
 
 
 def write_given(
     door: TopicsDoor,
-    call: Call,
+    call: HttpCall,
     name: str,
     fields: JsonFields,
-    given: Given,
+    given: WriteRecords,
     key: str,
     now_ms: i64,
 ) -> Written:
-    """Write records that were found in a body."""
+    """Write records that were already read from a body."""
     node = text(fields, b"node", NODE_MAX)
     key = text(fields, b"idempotency_key", KEY_MAX) or key
     config = _config_if_new(door, call, fields, name)
@@ -355,7 +357,7 @@ def write_given(
         else:
             jobs = given.jobs(node)
             if is_weighed:
-                _prepare(door, name, config, len(jobs.wishes), jobs.size, now_ms)
+                _prepare(door, name, config, len(jobs.new_jobs), jobs.size, now_ms)
             written = _write_queue(door, name, jobs, key, now_ms)
     except YardFull:
         if config is not None:
@@ -366,7 +368,7 @@ def write_given(
 
 
 def _objects(fields: JsonFields) -> list[JsonFields]:
-    """Return the records of a write as they came."""
+    """Return the records of a write as JSON objects."""
     found = objects(fields, b"records", RECORDS_MAX)
     if found is None:
         raise invalid("a record must be an object")
@@ -379,11 +381,11 @@ def _objects(fields: JsonFields) -> list[JsonFields]:
 
 def too_many() -> HttpRefused:
     """Return the refusal of a write of too many records."""
-    return HttpRefused(400, "batch_too_large", f"at most {RECORDS_MAX} records in one write")
+    return HttpRefused(400, "batch_too_large", f"a write has at most {RECORDS_MAX} records")
 
 
-def _wanted_config(call: Call, fields: JsonFields, name: str) -> TopicConfig | None:
-    """Return how the topic is to be made that a write names; None if that is not said."""
+def _wanted_config(call: HttpCall, fields: JsonFields, name: str) -> TopicConfig | None:
+    """Return the configuration in the body of a write; None if there is none."""
     if fields.kind(b"config") in (KIND_ABSENT, KIND_NIL):
         return None
     value = fields.value(b"config")
@@ -396,9 +398,9 @@ def _wanted_config(call: Call, fields: JsonFields, name: str) -> TopicConfig | N
 
 
 def _config_if_new(
-    door: TopicsDoor, call: Call, fields: JsonFields, name: str
+    door: TopicsDoor, call: HttpCall, fields: JsonFields, name: str
 ) -> TopicConfig | None:
-    """Return how the topic of a write is to be made; None if it is there."""
+    """Return the configuration for the topic that a write creates; None if the topic exists."""
     may_create = flag(fields, b"create", otherwise=True)
     wanted = _wanted_config(call, fields, name)
     if name in door.yard.logs or find_queue(door.yard, name) is not None:
@@ -406,9 +408,9 @@ def _config_if_new(
     if not may_create:
         raise no_topic(name)
     if wanted is not None:
-        # Not everybody may say how.
-        check_scope(call, ADMIN)
-        check_letters(door.yard, wanted)
+        # Choosing a configuration needs the admin scope, as in PUT.
+        check_scope(call, Scope.ADMIN)
+        check_dead_letter_topic(door.yard, wanted)
     check_topics(door)
     return TopicConfig() if wanted is None else wanted
 
@@ -416,9 +418,9 @@ def _config_if_new(
 def _prepare(
     door: TopicsDoor, name: str, config: TopicConfig | None, count: i64, size: i64, now_ms: i64
 ) -> None:
-    """See that there may be so much more, and make the topic if it is not there.
+    """Check the limit on bytes, and create the topic if it is missing.
 
-    It is not made where the write would not even fit into an empty one that lets nothing go.
+    The topic is not created if it rejects writes when full and the write exceeds even its caps.
     """
     if door.limits.total_bytes > 0:
         check_bytes(door, size, now_ms)
@@ -429,19 +431,21 @@ def _prepare(
     make_topic(door.yard, name, config, now_ms)
 
 
-def _row(record: JsonFields, node: str) -> Row:
+def _row(record: JsonFields, node: str) -> LogRecord:
     data, meta = _data_and_meta(record)
-    return Row(data, meta, text(record, b"tag", TAG_MAX), text(record, b"node", NODE_MAX) or node)
+    return LogRecord(
+        data, meta, text(record, b"tag", TAG_MAX), text(record, b"node", NODE_MAX) or node
+    )
 
 
-def _record(record: JsonFields, node: str) -> topic_queue.Record:
+def _record(record: JsonFields, node: str) -> topic_queue.NewRecord:
     data, meta = _data_and_meta(record)
     delay_ms = whole(record, b"delay_ms", 0)
     priority = signed(record, b"priority", PRIORITY_MAX)
-    if delay_ms > DELAY_MS_MAX:
-        raise invalid(f"delay_ms must be at most {DELAY_MS_MAX}")
+    if delay_ms > WRITE_DELAY_MS_MAX:
+        raise invalid(f"delay_ms must be at most {WRITE_DELAY_MS_MAX}")
     tag = text(record, b"tag", TAG_MAX)
-    made = topic_queue.Record(data, meta, tag, text(record, b"node", NODE_MAX) or node)
+    made = topic_queue.NewRecord(data, meta, tag, text(record, b"node", NODE_MAX) or node)
     made.delay_ms = delay_ms
     made.priority = priority
     return made
@@ -461,9 +465,9 @@ def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes]:
             raise invalid("meta must be an object")
         if inside is None or len(inside.keys()) > META_KEYS_MAX:
             most = f"{META_MAX} bytes and {META_KEYS_MAX} keys"
-            raise HttpRefused(400, "record_too_large", f"meta may have at most {most}")
+            raise HttpRefused(400, "record_too_large", f"meta must have at most {most}")
     if len(data) + len(meta) > RECORD_MAX:
-        raise HttpRefused(400, "record_too_large", f"a record may have at most {RECORD_MAX} bytes")
+        raise HttpRefused(400, "record_too_large", f"a record must have at most {RECORD_MAX} bytes")
     return data, meta
 
 
@@ -483,7 +487,7 @@ def _write_log(door: TopicsDoor, name: str, rows: LogRows, key: str, now_ms: i64
 
 
 def _write_queue(
-    door: TopicsDoor, name: str, jobs: topic_queue.Batch, key: str, now_ms: i64
+    door: TopicsDoor, name: str, jobs: topic_queue.JobBatch, key: str, now_ms: i64
 ) -> Written:
     queue = door.yard.queues[name]
     try:
@@ -499,19 +503,19 @@ def _write_queue(
 
 
 def too_large() -> HttpRefused:
-    """Return the refusal of a write that no deletion could make room for."""
-    return HttpRefused(400, "record_too_large", "the write is larger than the topic may ever be")
+    """Return the refusal of a write that exceeds the caps of an empty topic."""
+    return HttpRefused(400, "record_too_large", "the write exceeds the caps of the topic")
 
 
 def queue_full(queue: Queue) -> HttpRefused:
-    """Return the refusal of jobs for a queue that holds as much as it may."""
+    """Return the refusal of a write to a queue that has reached its caps."""
     counts = topic_queue.counts(queue)
     seqs = (earliest_seq(queue), queue.next_seq - 1)
     return topic_full(config_of(queue), counts.count, counts.bytes, seqs)
 
 
 def topic_full(config: TopicConfig, count: i64, size: i64, seqs: tuple[i64, i64]) -> HttpRefused:
-    """Return the refusal of a write to a topic that holds as much as it may."""
+    """Return the refusal of a write to a topic that has reached its caps."""
     detail: dict[str, object] = {
         "cap_records": config.cap_records,
         "cap_bytes": config.cap_bytes,
@@ -520,11 +524,11 @@ def topic_full(config: TopicConfig, count: i64, size: i64, seqs: tuple[i64, i64]
         "earliest_seq": int(seqs[0]),
         "head_seq": int(seqs[1]),
     }
-    return HttpRefused(422, "topic_full", "the topic holds as much as it may", detail)
+    return HttpRefused(422, "topic_full", "the topic has reached its caps", detail)
 
 
 def put_written(out: BytesWriter, written: Written, *, has_seqs: bool) -> None:
-    """Add what a write came to, to an answer that names the topic."""
+    """Add the result of a write to an answer that has the topic already."""
     first = written.first_seq
     last = written.last_seq
     put_int(out, b',"first_seq":', first)

@@ -1,1 +1,1 @@
-"""What the OpenAPI document says of requests and answers."""
+"""JSON schemas of requests and answers, for the OpenAPI document."""

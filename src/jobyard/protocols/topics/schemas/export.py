@@ -1,13 +1,13 @@
-"""What the export and the search for a seq take and answer, as JSON schemas: data, and no more.
+"""JSON schemas of the export and of the search for a seq: data only.
 
-Beside `schemas`, and under the same rules.
+The rules in `schemas/records.py` apply here too.
 """
 
 from typing import Final
 
-from jobyard.protocols.http.routes import Parameter, Schema, Shape
-from jobyard.protocols.topics.api import NAME
-from jobyard.protocols.topics.schemas.records import PERFORMANCE
+from jobyard.protocols.http.routes import Parameter, RouteSchemas, Schema
+from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
+from jobyard.protocols.topics.schemas.basic import PERFORMANCE
 from jobyard.wire.arrow.stream import ARROW_STREAM
 
 _FLAG: Final[Schema] = {"type": "boolean"}
@@ -15,23 +15,28 @@ _WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
 _TEXT: Final[Schema] = {"type": "string"}
 
 _INCARNATION: Final = Parameter(
-    "incarnation", _TEXT, "Refuse if the topic was made anew and is another one now."
+    "incarnation",
+    _TEXT,
+    "Refuse the request if the topic was deleted and created again since then.",
 )
 _RANGE: Final = (
-    Parameter("from_seq", _WHOLE, "After which seq to begin; before the first if not said."),
-    Parameter("to_seq", _WHOLE, "The last seq; the newest if not said."),
-    Parameter("columns", _TEXT, "Names of columns, joined by commas; all of them if not said."),
-    Parameter("allow_gap", _FLAG, "Whether to go on without what caps or time have taken."),
+    Parameter("from_seq", _WHOLE, "Start after this seq. Default: the beginning."),
+    Parameter("to_seq", _WHOLE, "The last seq to export. Default: the newest."),
+    Parameter("columns", _TEXT, "Comma-separated column names. Default: all columns."),
+    Parameter("allow_gap", _FLAG, "Continue if caps or the TTL have removed part of the range."),
     _INCARNATION,
 )
 _TS: Final = Parameter(
-    "ts", _WHOLE, "A time on the wall, in milliseconds since 1970.", is_required=True
+    "ts", _WHOLE, "Wall-clock time in milliseconds since 1970.", is_required=True
 )
 _PLACE: Final[dict[str, Schema]] = {
-    "topic": NAME,
-    "seq": {**_WHOLE, "description": "The first at that time or later, or the next to be given."},
-    "from_seq": {**_WHOLE, "description": "From where to read so that it comes first."},
-    "found": {**_FLAG, "description": "Whether there is one already."},
+    "topic": TOPIC_NAME_SCHEMA,
+    "seq": {
+        **_WHOLE,
+        "description": "First seq at or after that time; the next seq if there is none.",
+    },
+    "from_seq": {**_WHOLE, "description": "The from_seq that reads that record first."},
+    "found": {**_FLAG, "description": "Whether such a record exists."},
     "head_seq": _WHOLE,
     "earliest_seq": _WHOLE,
     "incarnation": _TEXT,
@@ -45,14 +50,14 @@ _FOUND: Final[Schema] = {
 }
 _ONE: Final = "/v0/topics/{topic}"
 
-EXPORT_SHAPES: Final[dict[str, Shape]] = {
-    f"GET {_ONE}/export": Shape(
+EXPORT_SHAPES: Final[dict[str, RouteSchemas]] = {
+    f"GET {_ONE}/export": RouteSchemas(
         query=_RANGE,
         answers={},
         texts=(ARROW_STREAM,),
         refusals=(400, 404, 406, 409, 410, 416, 429, 500),
     ),
-    f"GET {_ONE}/seq": Shape(
+    f"GET {_ONE}/seq": RouteSchemas(
         query=(_TS, _INCARNATION), answers={200: _FOUND}, refusals=(400, 404, 409)
     ),
 }

@@ -1,22 +1,17 @@
-"""What watches, sockets and routers take and answer, as JSON schemas: data, and no more.
+"""JSON schemas of watches, sockets and routers: data only.
 
-Beside `schemas`, and under the same rules.
+The rules in `schemas/records.py` apply here too.
 """
 
 from typing import Final
 
 from jobyard.model.topic.router import GUARANTEES
 from jobyard.protocols.http.call import EVENT_STREAM
-from jobyard.protocols.http.routes import Parameter, Schema, Shape
-from jobyard.protocols.topics.api import NAME
+from jobyard.protocols.http.routes import Parameter, RouteSchemas, Schema
+from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.follow import watch
-from jobyard.protocols.topics.schemas.records import (
-    BODY_REFUSALS,
-    CUT_MAX,
-    MATCH,
-    PAGING,
-    PERFORMANCE,
-)
+from jobyard.protocols.topics.schemas.basic import CUT_MAX, PERFORMANCE
+from jobyard.protocols.topics.schemas.records import BODY_REFUSALS, MATCH, PAGING
 
 _FLAG: Final[Schema] = {"type": "boolean"}
 _MAYBE_FLAG: Final[Schema] = {"type": ["boolean", "null"]}
@@ -30,8 +25,8 @@ _PLACE: Final[Schema] = {
     "title": "WatchPlace",
     "type": ["object", "null"],
     "properties": {
-        "from_seq": {**_MAYBE_WHOLE, "description": "After which record to begin."},
-        "tail": {**_MAYBE_FLAG, "description": "Whether to begin with what comes next."},
+        "from_seq": {**_MAYBE_WHOLE, "description": "Start after this seq."},
+        "tail": {**_MAYBE_FLAG, "description": "Start with the next new record."},
     },
 }
 _WATCH: Final[Schema] = {
@@ -43,10 +38,12 @@ _WATCH: Final[Schema] = {
             "type": "object",
             "minProperties": 1,
             "maxProperties": watch.TOPICS_MAX,
-            "propertyNames": NAME,
+            "propertyNames": TOPIC_NAME_SCHEMA,
             "additionalProperties": _PLACE,
         },
-        "node": {"description": "Whose records are left out: a text, or an array of texts."},
+        "node": {
+            "description": "Leave out records of these nodes: a string, or an array of strings."
+        },
         "limit": _MAYBE_WHOLE,
         "max_batch_bytes": _MAYBE_WHOLE,
         "heartbeat_ms": _MAYBE_WHOLE,
@@ -77,9 +74,9 @@ _WATCHED: Final[Schema] = {
         "performance": PERFORMANCE,
     },
 }
-_LENIENT: Final = Parameter("lenient", _FLAG, "Whether to leave out topics that are not there.")
+_LENIENT: Final = Parameter("lenient", _FLAG, "Leave out topics that do not exist.")
 _LAST_ID: Final = Parameter(
-    "Last-Event-ID", _TEXT, "The id of the last event that was seen.", place="header"
+    "Last-Event-ID", _TEXT, "Id of the last event the client received.", place="header"
 )
 
 # -- routers ------------------------------------------------------------------------------------
@@ -90,8 +87,8 @@ _WANTED_ROUTER: Final[Schema] = {
     "type": "object",
     "required": ["source", "dest"],
     "properties": {
-        "source": NAME,
-        "dest": NAME,
+        "source": TOPIC_NAME_SCHEMA,
+        "dest": TOPIC_NAME_SCHEMA,
         "preserve_node": _MAYBE_FLAG,
         "preserve_tag": _MAYBE_FLAG,
         "create_dest": _MAYBE_FLAG,
@@ -102,8 +99,8 @@ _WANTED_ROUTER: Final[Schema] = {
 }
 _ROUTER_FIELDS: Final[dict[str, Schema]] = {
     "router": _TEXT,
-    "source": NAME,
-    "dest": NAME,
+    "source": TOPIC_NAME_SCHEMA,
+    "dest": TOPIC_NAME_SCHEMA,
     "preserve_node": _FLAG,
     "preserve_tag": _FLAG,
     "create_dest": _FLAG,
@@ -113,9 +110,9 @@ _ROUTER_FIELDS: Final[dict[str, Schema]] = {
 }
 _STATE_FIELDS: Final[dict[str, Schema]] = {
     **_ROUTER_FIELDS,
-    "forwarded_total": {**_WHOLE, "description": "Since the server was started."},
-    "cursor": {**_WHOLE, "description": "Up to which record of the source it has come."},
-    "lag": {**_WHOLE, "description": "How far that is behind."},
+    "forwarded_total": {**_WHOLE, "description": "Records forwarded since the server started."},
+    "cursor": {**_WHOLE, "description": "Seq of the last source record it has processed."},
+    "lag": {**_WHOLE, "description": "How many seqs the cursor is behind the head of the source."},
 }
 
 
@@ -146,30 +143,32 @@ _REMOVED: Final = _object(
     "RouterRemoved", {"router": _TEXT, "deleted": _FLAG, "performance": PERFORMANCE}
 )
 _ENDS: Final = (
-    Parameter("source", _TEXT, "Only those that lead from here."),
-    Parameter("dest", _TEXT, "Only those that lead to here."),
+    Parameter("source", _TEXT, "Only routers with this source."),
+    Parameter("dest", _TEXT, "Only routers with this destination."),
 )
 _ONE: Final = "/v0/routers/{router}"
 
-FOLLOW_SHAPES: Final[dict[str, Shape]] = {
-    "POST /v0/watch": Shape(
+FOLLOW_SHAPES: Final[dict[str, RouteSchemas]] = {
+    "POST /v0/watch": RouteSchemas(
         _WATCH,
         needs_body=True,
         query=(_LENIENT,),
         answers={200: _WATCHED},
         refusals=(*BODY_REFUSALS, 404, 429),
     ),
-    "GET /v0/watch/{wid}": Shape(
+    "GET /v0/watch/{wid}": RouteSchemas(
         query=(_LAST_ID,), answers={}, texts=(EVENT_STREAM,), refusals=(401, 404, 429)
     ),
-    "GET /v0/ws": Shape(answers={101: {}}, refusals=(400, 403, 426, 429)),
-    "GET /v0/routers": Shape(query=(*PAGING, *_ENDS), answers={200: _ROUTERS}, refusals=(400,)),
-    f"PUT {_ONE}": Shape(
+    "GET /v0/ws": RouteSchemas(answers={101: {}}, refusals=(400, 403, 426, 429)),
+    "GET /v0/routers": RouteSchemas(
+        query=(*PAGING, *_ENDS), answers={200: _ROUTERS}, refusals=(400,)
+    ),
+    f"PUT {_ONE}": RouteSchemas(
         _WANTED_ROUTER,
         needs_body=True,
         answers={200: _MADE, 201: _MADE},
         refusals=(*BODY_REFUSALS, 403, 404, 409, 429, 507),
     ),
-    f"GET {_ONE}": Shape(answers={200: _ROUTER}, refusals=(404,)),
-    f"DELETE {_ONE}": Shape(answers={200: _REMOVED}, refusals=(507,)),
+    f"GET {_ONE}": RouteSchemas(answers={200: _ROUTER}, refusals=(404,)),
+    f"DELETE {_ONE}": RouteSchemas(answers={200: _REMOVED}, refusals=(507,)),
 }

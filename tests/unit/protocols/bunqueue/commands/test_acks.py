@@ -1,16 +1,16 @@
-"""ACKB of many jobs: finished in slices, and what is wrong with its lists is found first."""
+"""ACKB of many jobs: finished in slices, after its lists were checked."""
 
 import pytest
 
-from jobyard.protocols.bunqueue.commands.acks import AT_ONCE
+from jobyard.protocols.bunqueue.commands.acks import ACKS_AT_ONCE
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
-LONG = AT_ONCE + 300
+LONG = ACKS_AT_ONCE + 300
 
 
 def leased(count: int = LONG, **fields: object) -> tuple[BareBunqueue, BareClient, list[str]]:
-    """A client that runs so many jobs, in a yard whose long work goes on when a test says so."""
+    """A client that runs this many jobs, in a yard whose long work runs on the test's request."""
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
     client.ok("PUSHB", queue="q", jobs=[{"data": at} for at in range(count)])
@@ -24,7 +24,7 @@ def leased(count: int = LONG, **fields: object) -> tuple[BareBunqueue, BareClien
 
 
 def finish(site: BareBunqueue) -> int:
-    """Let long work come to its end; return in how many turns."""
+    """Run long work to its end; return the number of turns."""
     turns = 1
     while True:
         before = site.yard.tasks.units_done
@@ -36,7 +36,7 @@ def finish(site: BareBunqueue) -> int:
 
 
 def test_few_are_finished_in_their_turn() -> None:
-    site, client, ids = leased(AT_ONCE)
+    site, client, ids = leased(ACKS_AT_ONCE)
     assert client.ok("ACKB", ids=ids) == {}
     site.check()
 

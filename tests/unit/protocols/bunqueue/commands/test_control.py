@@ -1,4 +1,4 @@
-"""What can be done to jobs and queues from outside, without a socket."""
+"""Commands that change jobs and queues from outside, without a socket."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def limits(client: BareClient) -> Answer:
 
 
 def kinds(client: BareClient) -> list[tuple[str, object]]:
-    """What events told: the kind, and the state before."""
+    """Return the events: the kind, and the state before."""
     return [(event["eventType"], event.get("prev")) for event in client.events]
 
 
@@ -340,7 +340,7 @@ def test_drain_spares_a_job_that_was_set_free_by_it() -> None:
     client = site.connect()
     child = client.push(continueParentOnFailure=True)
     parent = client.push(dependsOn=[child])
-    site.job(child).more().parent_id = site.job(parent).id
+    site.job(child).ensure_details().parent_id = site.job(parent).id
     assert client.ok("Drain", queue="q") == {"count": 1}
     assert client.state(parent) == "waiting"
     site.check()

@@ -8,7 +8,7 @@ from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.jobs.take import take
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import DEAD, RAW, Job
-from jobyard.model.queue import CONNECTION, Terms
+from jobyard.model.lease import Proof, Terms
 from tests.support.bare_bunqueue import EMPTY, Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
@@ -30,7 +30,7 @@ def bury_foreign(site: BareBunqueue) -> Job:
     """Bury a job of beanstalk in the same queue."""
     queue = open_queue(site.yard, "q")
     job = put(site.yard, queue, BEANSTALK, RAW, 0, 0, 60_000, b"foreign", site.now_ms)
-    terms = Terms(BEANSTALK, CONNECTION, 0, "")
+    terms = Terms(BEANSTALK, Proof.CONNECTION, 0, "")
     lease = take(site.yard, [queue], site.door.orphans, terms, site.now_ms)
     assert lease is not None
     bury(site.yard, job, 0, site.now_ms)
@@ -155,7 +155,7 @@ def test_buried_jobs_of_beanstalk_are_in_the_same_line() -> None:
     stats = client.ok("GetDlqStats", queue="q")["data"]["stats"]
     assert (stats["total"], stats["byReason"]["buried"]) == (2, 1)
     assert client.ok("RetryDlq", queue="q", filter={"reason": "buried"}) == {"count": 1}
-    assert foreign.tally().kicks == 1
+    assert foreign.counters().kicks == 1
     bury_foreign(site)
     assert client.ok("PurgeDlq", queue="q") == {"count": 2}
     assert client.state(first) == "unknown"
@@ -244,6 +244,8 @@ def test_a_full_disk_refuses_what_needs_room() -> None:
     storage.capacity = storage.used()
     site.yard.journal.spares.clear()
     # No file of the journal has room for the whole of it any more.
-    site.job(job_id).more().marks = b"\x80" + b"x" * site.yard.journal.segment_size
+    site.job(job_id).ensure_details().protocol_fields = (
+        b"\x80" + b"x" * site.yard.journal.segment_size
+    )
     assert client.refused("RetryDlq", queue="q") == "Storage full"
     assert site.job(job_id).state == DEAD

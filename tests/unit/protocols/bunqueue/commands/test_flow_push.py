@@ -1,20 +1,20 @@
-"""Long flows: read, checked and shown in slices, while others go on."""
+"""Long flows: read, checked and shown in slices, while other clients are served."""
 
 from typing import Any
 
 from jobyard.engine.jobs.flow_put import prepared, put_flow
 from jobyard.engine.jobs.put import base_room
-from jobyard.protocols.bunqueue.commands.flow_push import AT_ONCE
+from jobyard.protocols.bunqueue.commands.flow_push import FLOW_JOBS_AT_ONCE
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
 from tests.support.bare_flows import family
 from tests.support.families import Site
 from tests.support.memory_storage import MemoryStorage
 
-NAMES = [f"k{at}" for at in range(AT_ONCE + 100)]
+NAMES = [f"k{at}" for at in range(FLOW_JOBS_AT_ONCE + 100)]
 
 
 class Slow:
-    """A site on which long work goes on slice by slice."""
+    """A site on which long work continues slice by slice."""
 
     def __init__(self, storage: MemoryStorage | None = None) -> None:
         self.site = BareBunqueue(storage)
@@ -31,14 +31,14 @@ class Slow:
         return number
 
     def finish(self) -> int:
-        """Let long work come to its end; return how many turns it took."""
+        """Run long work to its end; return the number of turns."""
         turns = 1
         while self.site.slice():
             turns += 1
         return turns
 
     def until_entered(self) -> None:
-        """Let a flow go on until its jobs are there."""
+        """Continue a flow until its jobs exist."""
         while self.site.yard.jobs.count == 0:
             assert self.site.slice()
 
@@ -129,7 +129,7 @@ def test_a_flow_enters_though_its_client_has_gone() -> None:
 
 
 def chain(queue: str = "q", size: int = 1) -> list[Any]:
-    """Plan jobs of which each waits for the one before it."""
+    """Plan a chain of jobs, each waiting for the one before it."""
     return [
         {
             "id": name,
@@ -141,7 +141,7 @@ def chain(queue: str = "q", size: int = 1) -> list[Any]:
 
 
 def until_claimed(slow: Slow) -> None:
-    """Let a flow go on until it has a claim to its last name, and no job."""
+    """Continue a flow until it has claimed its last name, and entered no job."""
     names = slow.site.yard.names.custom
     while names._claims_count < len(NAMES):
         assert slow.site.slice()
@@ -193,7 +193,9 @@ def test_a_name_that_another_had_for_a_while_is_free() -> None:
 def test_of_two_flows_with_one_name_the_first_to_enter_does() -> None:
     slow = Slow()
     first = slow.push(chain())
-    second = slow.other.send("PUSHF", jobs=family(*[f"m{at}" for at in range(AT_ONCE)], NAMES[5]))
+    second = slow.other.send(
+        "PUSHF", jobs=family(*[f"m{at}" for at in range(FLOW_JOBS_AT_ONCE)], NAMES[5])
+    )
     slow.finish()
     answers = (answer_of(slow.client, first), answer_of(slow.other, second))
     assert sorted(answer["ok"] for answer in answers) == [False, True]
@@ -272,7 +274,7 @@ def test_no_more_is_written_of_a_flow_than_room_was_made_for() -> None:
         site = Site(MemoryStorage())
         plan = [site.plan(f"q{n}") for n in range(20)]
         for one in plan:
-            one.wish.body = b"x" * size
+            one.new_job.body = b"x" * size
         for n in range(19):
             plan[n].parent = n + 1
             plan[n + 1].depends.append(n)
@@ -282,5 +284,5 @@ def test_no_more_is_written_of_a_flow_than_room_was_made_for() -> None:
         before = site.yard.journal.open_bytes()
         put_flow(site.yard, flow, queues, site.now_ms)
         assert site.yard.journal.open_bytes() - before <= room
-        told = sum(base_room(one.wish) for one in plan)
+        told = sum(base_room(one.new_job) for one in plan)
         assert flow.room == told

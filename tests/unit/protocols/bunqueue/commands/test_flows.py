@@ -242,7 +242,7 @@ def test_a_parent_whose_children_are_all_done_does_not_stay_parked() -> None:
     again(site)
 
 
-# -- what children came to ---------------------------------------------------------------------
+# -- results of children -----------------------------------------------------------------------
 
 
 def test_a_removed_child_is_seen_to_be_missing() -> None:
@@ -314,7 +314,7 @@ def test_ids_of_no_job_have_no_values() -> None:
     assert client.ok("GetIgnoredChildrenFailures", id=5) == {"values": {}}
 
 
-# -- ties by hand ------------------------------------------------------------------------------
+# -- links added by commands -------------------------------------------------------------------
 
 
 def test_a_flow_in_three_steps_acts_by_its_policy_even_if_the_child_was_faster() -> None:

@@ -1,4 +1,4 @@
-"""Progress, heartbeats, longer locks, and what a full disk leaves room for, without a socket."""
+"""Progress, heartbeats, longer locks, and what still works on a full disk, without a socket."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.jobs.take import take
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import RAW
-from jobyard.model.queue import CONNECTION, Terms
+from jobyard.model.lease import Proof, Terms
 from tests.support.bare_bunqueue import EMPTY, BareBunqueue
 from tests.support.memory_storage import MemoryStorage
 
@@ -242,7 +242,7 @@ def test_a_job_run_at_another_door_is_not_ours_to_keep() -> None:
     client = site.connect()
     queue = open_queue(site.yard, "q")
     put(site.yard, queue, BEANSTALK, RAW, 0, 0, 1000, b"", site.now_ms)
-    terms = Terms(BEANSTALK, CONNECTION, 0, "")
+    terms = Terms(BEANSTALK, Proof.CONNECTION, 0, "")
     take(site.yard, [queue], site.door.orphans, terms, site.now_ms)
     [job] = client.ok("GetJobs", queue="q", state="active")["jobs"]
     assert client.refused("JobHeartbeat", id=job["id"]) == NOT_ALIVE

@@ -1,4 +1,4 @@
-"""Jobs that go ahead of older ones, without a socket."""
+"""LIFO jobs, without a socket."""
 
 import pytest
 

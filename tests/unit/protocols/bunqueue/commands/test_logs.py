@@ -1,4 +1,4 @@
-"""Lines about jobs, without a socket."""
+"""Log lines of jobs, without a socket."""
 
 import pytest
 
@@ -120,7 +120,9 @@ def test_a_full_disk_refuses_a_line() -> None:
     storage.capacity = storage.used()
     site.yard.journal.spares.clear()
     # No file of the journal has room for the whole of it any more.
-    site.job(job_id).more().marks = b"\x80" + b"x" * site.yard.journal.segment_size
+    site.job(job_id).ensure_details().protocol_fields = (
+        b"\x80" + b"x" * site.yard.journal.segment_size
+    )
     assert client.refused("AddLog", id=job_id, message="x") == "Storage full"
 
 

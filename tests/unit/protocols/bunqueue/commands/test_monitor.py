@@ -1,4 +1,4 @@
-"""What the server tells of itself, without a socket."""
+"""What the server reports about itself, without a socket."""
 
 import pytest
 
@@ -97,7 +97,7 @@ def test_a_full_disk_is_told_with_its_time() -> None:
     wall_ms = site.door.wall_ms(site.now_ms)
     data = client.ok("StorageStatus")["data"]
     assert data == {"diskFull": True, "error": "the disk is full", "since": wall_ms}
-    # Full a moment ago, and not noted yet.
+    # Full a moment ago, and not noticed yet.
     site.life.error_since_ms = 0
     assert client.ok("StorageStatus")["data"]["since"] is None
 

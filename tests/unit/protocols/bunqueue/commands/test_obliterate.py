@@ -1,4 +1,4 @@
-"""A queue of many jobs obliterated: gone at once for everybody, freed in slices."""
+"""A queue of many jobs obliterated: gone at once for all clients, freed in slices."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def mixed_site() -> tuple[BareBunqueue, BareClient, list[str]]:
 
 
 def check_gone(client: BareClient, ids: list[str]) -> None:
-    """See that nothing of a queue is found, whichever way one looks."""
+    """Check that nothing of a queue is found, by any command."""
     counts = client.ok("GetJobCounts", queue="q")["counts"]
     assert set(counts.values()) == {0}
     assert client.ok("Count", queue="q")["count"] == 0

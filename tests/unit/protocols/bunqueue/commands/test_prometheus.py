@@ -7,7 +7,7 @@ from jobyard.protocols.bunqueue.commands.prometheus import QUEUES_SHOWN, label_t
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
 
 HISTOGRAM_ENDS = ("_bucket", "_sum", "_count")
-# What version 2.9.5 of the original tells.
+# The metrics of version 2.9.5 of the original.
 ORIGINAL = """
 ack_duration_seconds backup_attempts_total backup_consecutive_failures backup_enabled
 backup_failures_total backup_in_progress backup_interval_seconds
@@ -116,7 +116,7 @@ def test_labels_are_quoted() -> None:
 def test_every_name_of_the_original_is_told() -> None:
     text = BareBunqueue().connect().ok("Prometheus")["data"]["metrics"]
     told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
-    # Those of this server's own are told beside them.
+    # This server's own metrics follow them.
     assert {name for name in told if not name.startswith("jobyard_")} == {
         *(f"bunqueue_{name}" for name in ORIGINAL.split()),
         *(f"process_{name}" for name in PROCESS.split()),

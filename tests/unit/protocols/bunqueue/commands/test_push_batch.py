@@ -4,18 +4,18 @@ import pytest
 
 from jobyard.engine.topics.topic_setup import open_topic_queue
 from jobyard.model.topic.config import DISCARD_REJECT, QUEUE, TopicConfig
-from jobyard.protocols.bunqueue.commands.push_batch import AT_ONCE, ENTER_UNITS
+from jobyard.protocols.bunqueue.commands.push_batch import ENTER_UNITS, PUSHED_AT_ONCE
 from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 
-LONG = AT_ONCE + 200
+LONG = PUSHED_AT_ONCE + 200
 # Three moments of entering.
 LONGER = 2 * ENTER_UNITS + 500
 
 
 def slow_site() -> tuple[BareBunqueue, BareClient]:
-    """A yard whose long work goes on only when a test says so."""
+    """A yard whose long work continues only on the test's request."""
     site = BareBunqueue(MemoryStorage())
     site.yard.tasks.units_per_turn = 100
     site.is_slow = True
@@ -24,7 +24,7 @@ def slow_site() -> tuple[BareBunqueue, BareClient]:
 
 
 def finish(site: BareBunqueue) -> int:
-    """Let long work come to its end; return in how many turns."""
+    """Run long work to its end; return the number of turns."""
     turns = 1
     while site.slice():
         turns += 1
@@ -45,16 +45,16 @@ def count_of(site: BareBunqueue) -> int:
 
 
 def plain(count: int) -> list[dict[str, object]]:
-    """Return jobs that can be told apart."""
+    """Return distinguishable jobs."""
     return [{"data": at} for at in range(count)]
 
 
 def test_a_short_batch_is_done_in_its_turn_though_the_turn_is_short() -> None:
     site, client = slow_site()
-    number = client.send("PUSHB", queue="q", jobs=plain(AT_ONCE))
+    number = client.send("PUSHB", queue="q", jobs=plain(PUSHED_AT_ONCE))
     answer = client.hear(number)
     assert answer is not None
-    assert len(answer["ids"]) == AT_ONCE
+    assert len(answer["ids"]) == PUSHED_AT_ONCE
     site.check()
 
 
@@ -195,7 +195,7 @@ def test_who_depends_on_a_job_that_ended_meanwhile_does_not_wait_for_it() -> Non
     jobs = [*plain(LONG), {"data": 1, "dependsOn": [done, gone]}]
     before = site.yard.tasks.units_done
     number = client.send("PUSHB", queue="q", jobs=jobs)
-    # Read and tied, with a unit each at least, but not entered.
+    # Read and linked, at one unit each or more, but not entered.
     while site.yard.tasks.units_done - before < 2 * LONG + 50:
         assert site.slice()
     assert count_of(site) == 2

@@ -1,8 +1,8 @@
-"""What can be asked about jobs, without a socket."""
+"""Queries about jobs, without a socket."""
 
 import pytest
 
-from jobyard.engine.jobs.listing import FEW, Choice, page, roster_of
+from jobyard.engine.jobs.listing import SORTED_AT_ONCE, JobSelection, jobs_by_seq_of, page
 from jobyard.model.job import DEAD, READY
 from jobyard.protocols.bunqueue.session import PAGE_BYTES_MAX
 from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
@@ -188,14 +188,14 @@ def test_a_bad_page_is_refused() -> None:
 def test_a_long_list_comes_from_the_roster() -> None:
     site = BareBunqueue()
     client = site.connect()
-    ids = fill(client, FEW)
+    ids = fill(client, SORTED_AT_ONCE)
     assert listed(client, limit=2) == ids[:2]
-    assert site.yard.queues["q"].roster is None
+    assert site.yard.queues["q"].jobs_by_seq is None
     ids.append(client.push())
     assert listed(client, limit=2) == ids[:2]
     queue = site.yard.queues["q"]
-    roster = queue.roster
-    assert roster is not None
+    jobs_by_seq = queue.jobs_by_seq
+    assert jobs_by_seq is not None
     ids.append(client.push(priority=5))
     assert client.pull()["id"] == ids.pop()
     client.ok("Cancel", id=ids.pop(1))
@@ -203,18 +203,18 @@ def test_a_long_list_comes_from_the_roster() -> None:
     assert listed(client, state="waiting", offset=len(ids) - 2) == ids[-2:]
     assert listed(client, state="waiting", offset=len(ids)) == []
     assert listed(client, state="waiting", limit=2, asc=False) == ids[:-3:-1]
-    assert roster_of(queue) is roster
+    assert jobs_by_seq_of(queue) is jobs_by_seq
 
 
 def test_a_rare_state_is_found_without_the_roster() -> None:
     site = BareBunqueue()
     client = site.connect()
     dead = client.bury()
-    fill(client, FEW + 1)
+    fill(client, SORTED_AT_ONCE + 1)
     queue = site.yard.queues["q"]
-    found = page(queue, Choice(frozenset((DEAD,))), 0, 10, oldest_first=True)
+    found = page(queue, JobSelection(frozenset((DEAD,))), 0, 10, oldest_first=True)
     assert [job.id for job in found] == [site.job(dead).id]
-    assert queue.roster is None
+    assert queue.jobs_by_seq is None
 
 
 def test_many_prioritized_jobs_are_sifted_out_of_the_roster() -> None:
@@ -223,7 +223,7 @@ def test_many_prioritized_jobs_are_sifted_out_of_the_roster() -> None:
     ids: list[str] = client.ok("PUSHB", queue="q", jobs=jobs)["ids"]
     late = client.push(delay=1000)
     urgent = [job_id for n, job_id in enumerate(ids) if n % 5]
-    assert counts(client)["prioritized"] == len(urgent) > FEW
+    assert counts(client)["prioritized"] == len(urgent) > SORTED_AT_ONCE
     assert listed(client, state="prioritized") == urgent[:100]
     assert listed(client, state="prioritized", offset=4790) == urgent[4790:]
     assert listed(client, state="prioritized", offset=4800) == []
@@ -251,7 +251,9 @@ def test_the_roster_knows_the_jobs_of_one_queue_in_the_order_they_came() -> None
     client.push("other")
     ids = [client.push(), client.push(priority=5), client.push(lifo=True)]
     client.push("other")
-    found = roster_of(site.yard.queues["q"]).page(frozenset((READY,)), 0, 10, oldest_first=True)
+    found = jobs_by_seq_of(site.yard.queues["q"]).page(
+        frozenset((READY,)), 0, 10, oldest_first=True
+    )
     assert found == [site.job(one) for one in ids]
 
 
@@ -270,7 +272,7 @@ def test_lists_and_counts_are_the_same_after_a_restart() -> None:
     before = listed(client)
     again = site.reboot().connect()
     assert listed(again) == before
-    # Whoever ran the active job is gone.
+    # The worker of the active job is gone.
     assert counts(again) == {**counts(client), "active": 0, "waiting": 3}
 
 

@@ -1,4 +1,4 @@
-"""Fields that must be there, and of the kind the document says, without a socket."""
+"""Required fields, and fields of the documented type, without a socket."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who may ask over HTTP, what waits, what is said of health, and what browsers need to hear."""
+"""Authentication over HTTP, waiting calls, health, and the headers for browsers."""
 
 import pytest
 
@@ -411,7 +411,7 @@ def test_many_may_wait_at_once(site: BareHttp, tcp: BareClient) -> None:
     site.check()
 
 
-# -- what only looks ---------------------------------------------------------------------------
+# -- read-only calls ---------------------------------------------------------------------------
 
 
 def test_a_head_takes_no_job(http: HttpClient, tcp: BareClient) -> None:

@@ -1,9 +1,9 @@
-"""What dashboards hear beside the life of jobs: of flows, schedules, limits, queues and workers."""
+"""Dashboard events besides job transitions: flows, schedules, limits, queues and workers."""
 
 import pytest
 
 from jobyard.protocols.bunqueue.http.hub import BEAT_MS, HEALTH_BEATS
-from jobyard.protocols.bunqueue.http.watchdog import IDLE_MS, OVERLOAD_MS
+from jobyard.protocols.bunqueue.http.watchdog import OVERLOAD_MS, QUEUE_IDLE_MS
 from jobyard.protocols.bunqueue.workers import LOST_MS
 from tests.support.bare_bunqueue import BareClient
 from tests.support.bare_flows import end_child, family
@@ -150,7 +150,7 @@ def test_a_pull_that_a_limit_holds_up_is_told(
     assert source.told(name) == [], "an empty queue holds nothing up"
 
 
-# -- what happens by itself --------------------------------------------------------------------
+# -- what happens without a command ------------------------------------------------------------
 
 
 def test_schedules_that_fire_and_do_not_are_told(site: BareHttp, tcp: BareClient) -> None:
@@ -204,14 +204,14 @@ def test_queues_that_come_and_go_are_told(site: BareHttp, tcp: BareClient) -> No
 
 def test_a_queue_that_rests_is_told(site: BareHttp, tcp: BareClient) -> None:
     source = EventSource(site)
-    tcp.push("q", delay=IDLE_MS * 10)
+    tcp.push("q", delay=QUEUE_IDLE_MS * 10)
     tcp.push("busy")
-    for _ in range(IDLE_MS // LOOK_MS):
+    for _ in range(QUEUE_IDLE_MS // LOOK_MS):
         site.tick(LOOK_MS)
     assert source.told("queue:idle") == []
     site.tick(LOOK_MS)
     told = source.told("queue:idle")
-    assert {"queue": "q", "idleSeconds": IDLE_MS // 1000} in told
+    assert {"queue": "q", "idleSeconds": QUEUE_IDLE_MS // 1000} in told
     assert "busy" not in {one["queue"] for one in told}
 
 
@@ -284,7 +284,7 @@ def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BareClient) -> Non
     assert source.told("webhook:failed") == [{"webhookId": hook, "url": url}]
 
 
-# -- what is kept ------------------------------------------------------------------------------
+# -- what is stored ----------------------------------------------------------------------------
 
 
 def test_results_are_not_kept_for_those_who_come_back(site: BareHttp, tcp: BareClient) -> None:

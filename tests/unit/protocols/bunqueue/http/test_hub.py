@@ -1,4 +1,4 @@
-"""Streams of events: what is told, to whom, in which order, and what is told again."""
+"""Streams of events: what is sent, to which client, in which order, and what is sent again."""
 
 import json
 
@@ -9,10 +9,10 @@ from jobyard.protocols.bunqueue.http.hub import (
     BEAT_MS,
     COUNTS_MAX,
     COUNTS_MS,
-    LINGER_MS,
+    EVENT_STREAMS_MAX,
     QUEUES_PER_MS,
     RING_SIZE,
-    STREAMS_MAX,
+    STREAM_LINGER_MS,
 )
 from jobyard.protocols.session import OUTPUT_MAX
 from tests.support.bare_bunqueue import BareClient
@@ -228,7 +228,7 @@ def test_a_stream_hears_of_the_server_and_that_it_lives(site: BareHttp, tcp: Bar
     assert text.count("event: stats:snapshot\n") == 4
 
 
-# -- those who come back -----------------------------------------------------------------------
+# -- clients that reconnect --------------------------------------------------------------------
 
 
 def test_who_comes_back_hears_what_was_missed(site: BareHttp, tcp: BareClient) -> None:
@@ -274,12 +274,12 @@ def test_nobody_is_listened_for_who_does_not_come_back(site: BareHttp, tcp: Bare
     source = EventSource(site)
     heard.append(site.yard.bus.is_on)
     source.close()
-    site.tick(LINGER_MS - 1)
+    site.tick(STREAM_LINGER_MS - 1)
     heard.append(site.yard.bus.is_on)
     site.tick(1)
     heard.append(site.yard.bus.is_on)
     assert heard == [False, True, True, False]
-    assert site.door.onlooker is None
+    assert site.door.observer is None
     tcp.push("q")
     again = EventSource(site, Last_Event_ID="1")
     assert again.told("job:pushed") == []
@@ -315,7 +315,7 @@ def test_a_stream_without_room_goes_on_once_there_is(site: BareHttp, tcp: BareCl
 
 
 def test_no_more_than_so_many_streams_are_served(site: BareHttp) -> None:
-    sources = [EventSource(site) for _ in range(STREAMS_MAX)]
+    sources = [EventSource(site) for _ in range(EVENT_STREAMS_MAX)]
     caller = site.call()
     reply = caller.ask("GET", "/events")
     assert (reply.status, reply.error) == (503, "Too many SSE connections")

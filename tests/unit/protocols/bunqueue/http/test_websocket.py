@@ -5,7 +5,7 @@ import pytest
 from jobyard.model.secrets import digest_of
 from jobyard.protocols.bunqueue.http.command_events import PATTERNS
 from jobyard.protocols.bunqueue.http.websocket import SOCKETS_MAX
-from jobyard.protocols.bunqueue.session import WAITING_MAX
+from jobyard.protocols.bunqueue.session import COMMANDS_WAITING_MAX
 from jobyard.protocols.http.websocket import SILENCE_MS
 from jobyard.protocols.session import OUTPUT_MAX
 from tests.support.bare_bunqueue import BareClient
@@ -117,12 +117,12 @@ def test_a_socket_may_answer_itself(site: BareHttp, socket: WebSocket) -> None:
 def test_commands_beyond_those_that_may_wait_are_held_back(
     site: BareHttp, socket: WebSocket, tcp: BareClient
 ) -> None:
-    for number in range(WAITING_MAX + 5):
+    for number in range(COMMANDS_WAITING_MAX + 5):
         socket.say({"cmd": "PULL", "queue": "q", "timeout": 60000, "reqId": number})
     socket.say({"cmd": "Ping", "reqId": "last"})
     assert socket.messages() == []
     assert socket.session.unread_size() > 0
-    ids = [tcp.push("q") for _ in range(WAITING_MAX + 5)]
+    ids = [tcp.push("q") for _ in range(COMMANDS_WAITING_MAX + 5)]
     answers = {one["reqId"]: one for one in socket.messages() if "ok" in one}
     assert "last" in answers
     assert {one["job"]["id"] for one in answers.values() if "job" in one} == set(ids)

@@ -1,4 +1,4 @@
-"""How long pushes, pulls and acks waited, as dashboards and scrapers are told."""
+"""How long pushes, pulls and acks waited, as dashboards and scrapers see it."""
 
 from jobyard.protocols.bunqueue.metrics.latency import BUCKETS_US, Histogram
 from tests.support.bare_bunqueue import BareBunqueue, BareClient

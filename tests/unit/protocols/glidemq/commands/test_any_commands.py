@@ -1,4 +1,4 @@
-"""Any commands in any order, on several connections: one answer each, and the yard is whole."""
+"""Any commands in any order, on several connections: one answer each, and a consistent yard."""
 
 import pytest
 
@@ -23,7 +23,7 @@ class Crowd:
         self._last_id = ""
 
     def speak(self) -> None:
-        """Let one say something; see that it is answered once, unless it waits."""
+        """Send one command; check that it is answered once, unless it waits."""
         self.draw.wall_ms = self.site.now_ms + int(self.site.yard.journal.wall_offset_ms)
         words = self.draw.command()
         client = self.draw.random.choice(self.clients)
@@ -32,8 +32,8 @@ class Crowd:
         if session.queued is not None and (
             words[0] in (b"HELLO", b"AUTH") or self.draw.random.random() < 0.2
         ):
-            # An answer in two versions of the protocol can be read by nobody, and redis-py reads
-            # no further behind a password that is wrong.
+            # No client can read an answer in two protocol versions, and redis-py stops reading
+            # after a wrong password.
             words = [b"EXEC"]
         client.send(*words)
         if session.is_blocked():

@@ -1,4 +1,4 @@
-"""What clients find that are set up for a cluster: one node, which has all slots."""
+"""What clients configured for a cluster find: one node, which has all slots."""
 
 import pytest
 

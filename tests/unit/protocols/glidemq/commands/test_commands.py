@@ -1,14 +1,14 @@
-"""Commands for keys, run as whole conversations: what is asked, and what must come back."""
+"""Commands for keys, run as whole conversations: requests, and the required answers."""
 
 from typing import Any, Final
 
 import pytest
 
 from jobyard.engine.state.yard import Yard
-from jobyard.model.glidemq.stored_values import ZSET
-from jobyard.protocols.glidemq.keyspace.key import Keyed, Projections, Scan
+from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.protocols.glidemq.keyspace.key import KeyScan, Projections, RedisKey
 from jobyard.protocols.glidemq.keyspace.key_names import KeyName
-from jobyard.protocols.glidemq.keyspace.stored import SideKeyed
+from jobyard.protocols.glidemq.keyspace.stored import StoredKey
 from tests.support.bare_glidemq import BareClient, BareGlidemq
 from tests.support.memory_storage import MemoryStorage
 
@@ -23,17 +23,17 @@ WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of
 
 
 class Sorted(Projections):
-    """Finds one key, which is a sorted set: no key that is kept is one."""
+    """Finds one key, which is a sorted set: no stored value is one."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
 
-    def find(self, name: KeyName, now_ms: int) -> Keyed | None:
+    def find(self, name: KeyName, now_ms: int) -> RedisKey | None:
         if name.family == b"sorted":
-            return SideKeyed(self._yard, name.key, ZSET, now_ms)
+            return StoredKey(self._yard, name.key, ValueKind.ZSET, now_ms)
         return None
 
-    def scan(self, scan: Scan, most: int, now_ms: int) -> int:
+    def scan(self, scan: KeyScan, most: int, now_ms: int) -> int:
         assert now_ms > 0
         while scan.cursor < 5 and most > 0 and not scan.is_enough():
             scan.names.append(b"glide:{q}:%d" % scan.cursor)
@@ -90,7 +90,7 @@ def test_strings(client: BareClient) -> None:
         (f"INCR {TEXT}", NOT_INTEGER),
         (f"HSET {HASH} a 1", 1),
         (f"GET {HASH}", WRONG_TYPE),
-        (f"SET {HASH} x", f"ERR '{HASH}' can only be a hash here"),
+        (f"SET {HASH} x", f"ERR '{HASH}' can only be a hash"),
     )
 
 
@@ -140,6 +140,16 @@ def test_keys_that_go_by_themselves(site: BareGlidemq, client: BareClient) -> No
     assert client.ask("EXISTS", TEXT) == 0
 
 
+@pytest.mark.parametrize("seconds", ["100", "0", "-1"])
+def test_a_key_that_shows_jobs_does_not_expire(client: BareClient, seconds: str) -> None:
+    stream = "glide:{mail}:stream"
+    client.ask("XGROUP", "CREATE", stream, "workers", "0", "MKSTREAM")
+    groups = client.ask("XINFO", "GROUPS", stream)
+    assert groups
+    assert client.refused("EXPIRE", stream, seconds).startswith("ERR")
+    assert client.ask("XINFO", "GROUPS", stream) == groups
+
+
 def test_hashes(client: BareClient) -> None:
     talk(
         client,
@@ -179,7 +189,7 @@ def test_hashes(client: BareClient) -> None:
         (f"HDEL {HASH} b c d new f", 5),
         (f"EXISTS {HASH}", 0),
         (f"HDEL {HASH} a", 0),
-        (f"RPUSH {HASH} a", f"ERR '{HASH}' can only be a hash here"),
+        (f"RPUSH {HASH} a", f"ERR '{HASH}' can only be a hash"),
     )
     client.speak(3)
     client.ask("HSET", HASH, "a", "1")
@@ -304,7 +314,7 @@ def test_other_keys_are_refused_and_nothing_is_kept(client: BareClient, command:
 
 def test_nothing_goes_when_one_of_many_is_refused(client: BareClient) -> None:
     client.ask("SET", TEXT, "1")
-    assert client.refused("DEL", TEXT, "foo").startswith("ERR 'foo' is no key of a queue")
+    assert client.refused("DEL", TEXT, "foo").startswith("ERR 'foo' is not a key of a queue")
     assert client.ask("EXISTS", TEXT) == 1
 
 
@@ -313,7 +323,7 @@ def test_keys_that_no_queue_has_are_not_there(client: BareClient) -> None:
     strange = "glide:{q}:list-active-ids"
     assert client.ask("EXISTS", strange, TEXT) == 1
     assert client.ask("UNLINK", strange, TEXT) == 1
-    assert client.refused("SADD", strange, "1").startswith(f"ERR '{strange}': no such key")
+    assert client.refused("SADD", strange, "1").startswith(f"ERR '{strange}' is not a known key")
 
 
 def test_what_other_queues_are_to_be_told_is_kept(client: BareClient) -> None:
@@ -394,4 +404,4 @@ def test_no_room_is_told() -> None:
     site = BareGlidemq(MemoryStorage())
     site.yard.journal.is_full = True
     client = site.connect()
-    assert client.refused("SET", TEXT, "x" * (2 << 20)).startswith("MISCONF there is no room")
+    assert client.refused("SET", TEXT, "x" * (2 << 20)).startswith("MISCONF no space left")

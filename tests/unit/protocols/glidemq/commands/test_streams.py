@@ -112,7 +112,7 @@ def test_a_reader_waits_for_the_next_entry(site: BareGlidemq, client: BareClient
     assert b"blocked_clients:1" in other.ask("INFO", "clients")
     other.ask("XADD", TWO, "5-0", "b", "2")
     assert client.hear() == [[[TWO.encode(), [[b"5-0", [b"b", b"2"]]]]], b"PONG"]
-    assert site.yard.side.readers == {}
+    assert site.yard.stored_values.readers == {}
     other.ask("XADD", TWO, "6-0", "b", "2")
     assert client.take_raw() == b""
 
@@ -124,13 +124,13 @@ def test_waiting_ends_with_its_time(site: BareGlidemq, client: BareClient) -> No
     site.tick(1)
     assert client.take_raw() == b"*-1\r\n"
     assert client.ask("PING") == b"PONG"
-    assert site.yard.side.readers == {}
+    assert site.yard.stored_values.readers == {}
 
 
 def test_who_leaves_waits_no_more(site: BareGlidemq, client: BareClient) -> None:
     client.send("XREAD", "BLOCK", "100", "STREAMS", ONE, "$")
     client.close()
-    assert site.yard.side.readers == {}
+    assert site.yard.stored_values.readers == {}
     site.tick(200)
 
 

@@ -65,7 +65,7 @@ def test_a_chosen_id_is_taken_once(library: Library) -> None:
     assert library.add(custom="mine") == b"mine"
     assert library.add(custom="mine") == b"duplicate"
     assert library.job("mine")["id"] == "mine"
-    # Also one that looks like the next number, which is stepped over.
+    # Also an id that looks like the next number, which is then skipped.
     assert library.add(custom="3") == b"3"
     assert library.add() == b"4"
     assert library.counts()["waiting"] == 3
@@ -241,7 +241,7 @@ def test_an_unknown_mode_is_refused(library: Library) -> None:
 def flow(
     library: Library,
     children: list[list[object]],
-    extra: list[str],
+    details: list[str],
     custom: str = "",
     opts: str = "{}",
     delay: int = 0,
@@ -250,7 +250,7 @@ def flow(
     given: list[object] = ["parent", "{}", opts, library.ts(), delay, 0, 0, len(children), custom]
     for child in children:
         given += child
-    given += [len(extra), *extra]
+    given += [len(details), *details]
     answer = library.client.ask("FCALL", "glidemq_addFlow", len(keys), *keys, *given)
     return str(answer.decode())
 

@@ -1,4 +1,4 @@
-"""Any function with any keys and arguments, any command on any key: an answer, never an end."""
+"""Any function with any keys and arguments, any command on any key: always an answer."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 
 from jobyard.engine.glidemq.add import id_of
 from jobyard.journal.storage import Storage
-from jobyard.protocols.glidemq.command_table import COMMANDS
+from jobyard.protocols.glidemq.command_table import REDIS_COMMANDS
 from jobyard.protocols.glidemq.functions.table import FUNCTIONS
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
@@ -33,7 +33,7 @@ LEFT_OUT = (b"QUIT", b"RESET", b"HELLO", b"CLIENT", b"MULTI", b"AUTH", b"XREAD",
 
 
 class Caller:
-    """Says anything at all, by one seed."""
+    """Sends random commands, from one seed."""
 
     def __init__(self, seed: int, storage: Storage | None = None) -> None:
         self.random = random.Random(seed)
@@ -67,7 +67,7 @@ class Caller:
         self.say("FCALL", name, keys_count, *keys, *(self.word() for _ in range(args_count)))
 
     def call_command(self) -> None:
-        name = self.random.choice([one for one in COMMANDS if one not in LEFT_OUT])
+        name = self.random.choice([one for one in REDIS_COMMANDS if one not in LEFT_OUT])
         count = self.random.randint(0, 6)
         self.say(name, self.key(), *(self.word() for _ in range(count)))
 
@@ -146,7 +146,7 @@ def live_on(caller: Caller) -> None:
 
 
 def say_anything(caller: Caller, times: int) -> None:
-    """Let jobs come and go, and call functions with arguments that may be right."""
+    """Add and remove jobs, and call functions with arguments that may be valid."""
     for _ in range(times):
         if caller.random.random() < 0.5:
             live_on(caller)
@@ -186,7 +186,7 @@ def test_a_restart_shows_the_same(seed: int) -> None:
             if fields["state"] == "active":
                 continue
             if fields["state"] == "group-waiting":
-                # Leases end with a restart, and so does what a worker asked of a lane.
+                # Leases end with a restart, and so does what a worker set for an ordering group.
                 fields["state"] = after[job_id]["state"]
                 assert fields["state"] in ("waiting", "group-waiting")
             assert after[job_id] == fields

@@ -1,4 +1,4 @@
-"""Notes of deduplication are forgotten over turns, whatever stands in them."""
+"""Deduplication entries are forgotten over turns, whatever they contain."""
 
 from jobyard.protocols.glidemq.functions.dedup import DEDUP_AGE_MS, DEDUP_FEW
 from tests.support.bare_glidemq import BareGlidemq

@@ -1,4 +1,4 @@
-"""What clients of later versions of the library ask for beyond those of version 93."""
+"""Functions that later versions of the library use beyond those of version 93."""
 
 import pytest
 

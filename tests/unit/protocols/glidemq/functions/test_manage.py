@@ -1,4 +1,4 @@
-"""The functions that look after jobs, lanes, flows, signals, locks and budgets."""
+"""The functions that manage jobs, ordering groups, flows, signals, locks and budgets."""
 
 import json
 
@@ -180,7 +180,7 @@ def test_jobs_are_found_by_name(library: Library) -> None:
     assert library.call(find, ["failed"], "zset", "a", 10, library.p) == []
 
 
-# -- lanes --------------------------------------------------------------------------------------
+# -- ordering groups ----------------------------------------------------------------------------
 
 
 def test_jobs_of_a_key_run_one_by_one_in_order(library: Library) -> None:
@@ -313,7 +313,7 @@ def test_a_running_job_waits_for_children_it_added(library: Library) -> None:
     [(job_id, entry)] = library.read()
     assert job_id == "1"
     assert library.call(ask, park, job_id, entry, "workers", library.ts()) == b"completed"
-    # Its worker is done with it, and nobody is left to wake it: it comes again by itself.
+    # Its worker has finished it, and nothing is left to wake it: the server brings it back.
     assert library.state("1") == "waiting"
     assert [one for one, _ in library.read()] == ["1"]
 
@@ -396,7 +396,7 @@ def test_a_signal_that_does_not_come_in_time_fails_the_job(library: Library) -> 
     assert library.job("1")["failedReason"] == "Suspend timeout exceeded"
 
 
-# -- side keys ----------------------------------------------------------------------------------
+# -- stored values ------------------------------------------------------------------------------
 
 
 def test_a_lock_has_one_holder(library: Library) -> None:

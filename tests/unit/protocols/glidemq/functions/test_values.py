@@ -1,4 +1,4 @@
-"""What workers keep beside their jobs: schedules, budgets, usage, locks, a rate of their own."""
+"""What workers store besides their jobs: schedules, budgets, usage, locks, a rate limit."""
 
 import json
 
@@ -38,7 +38,7 @@ def test_a_schedule_and_its_job_are_written_together(library: Library) -> None:
     kept = library.client.ask("HGET", library.key("schedulers"), "s")
     assert json.loads(kept) == schedule
     assert library.job("1")["schedulerName"] == "s"
-    # Who ticked is gone with the server; the next may begin at once.
+    # The previous holder is gone with the server; the next may begin at once.
     assert library.call("tryLock", lock, "w2", 1000) == 1
     assert library.client.ask("HDEL", library.key("schedulers"), "s") == 1
     assert library.client.ask("EXISTS", library.key("schedulers")) == 0

@@ -1,4 +1,4 @@
-"""The loop of a worker: due jobs, lists, activation, ends, and who is not heard of."""
+"""The loop of a worker: due jobs, lists, activation, ends, and workers that fall silent."""
 
 import pytest
 
@@ -229,7 +229,7 @@ def test_jobs_of_lists_have_no_entry(library: Library) -> None:
     assert flat(library.activate("2", ""))["state"] == "active"
     assert library.call("getActiveListJobIds", ["id"], 0, -1) == [b"2"]
     assert library.call("healListActive", ["id"]) == 0
-    # What a client counts by itself was counted when the job was taken.
+    # A client's own increment has no effect: the job was counted when it was taken.
     library.client.ask("INCRBY", library.key("list-active"), 1)
     assert library.client.ask("GET", library.key("list-active")) == b"1"
     assert library.complete("2", "") == 1
@@ -251,7 +251,7 @@ def test_a_limit_of_the_whole_queue_holds_for_streams_and_lists(library: Library
     assert library.read() == []
 
 
-# -- who is not heard of ------------------------------------------------------------------------
+# -- silent workers -----------------------------------------------------------------------------
 
 
 def reclaim(library: Library, idle: int, most: int = 1, lock: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""Very many entries that a group other than `workers` was given: gone through in slices."""
+"""Very many entries delivered to a group other than `workers`: read in slices."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ GIVEN = 600
 
 
 class Giving(Library):
-    """A queue of which a group was given entries."""
+    """A queue whose entries were delivered to a group."""
 
     def __init__(self, site: BareGlidemq) -> None:
         super().__init__(site)
@@ -44,7 +44,7 @@ class Giving(Library):
 
 @pytest.fixture
 def library() -> Giving:
-    """A queue of which two consumers of a group were given entries by turns."""
+    """A queue whose entries were delivered to two consumers of a group in turn."""
     library = Giving(BareGlidemq(MemoryStorage()))
     for _ in range(GIVEN):
         library.add()
@@ -131,7 +131,7 @@ def test_what_a_consumer_had_is_given_to_others_in_order(library: Giving) -> Non
     assert library.mails.ids(1000) == wanted
     assert library.held() == [[b"c1", b"300"], [b"w0", b"300"]]
     slow(library)
-    # What came again stands among the others by its new id.
+    # A redelivered entry is among the others by its new id.
     told, _ = answer(library, "XPENDING", *library.group, "-", "+", 10_000)
     stamps = [tuple(int(part) for part in one[0].split(b"-")) for one in told]
     assert len(stamps) == GIVEN
@@ -202,7 +202,7 @@ def test_a_group_that_ends_meanwhile_ends_what_is_under_way(library: Giving) -> 
 
 
 def queue_is_free(library: Library) -> bool:
-    return library.site.yard.queues["tasks"].audience is None
+    return library.site.yard.queues["tasks"].subscriptions is None
 
 
 def test_who_leaves_in_the_middle_leaves_nothing_behind(library: Giving) -> None:
@@ -236,7 +236,7 @@ def test_how_far_each_group_is_behind_is_counted_in_slices(library: Giving) -> N
     words = ("XINFO", "GROUPS", library.key("stream"))
     wanted = {b"mails": 0, b"late": 600, b"some": 500, b"same": 500}
     assert lags(library.slowly(*words)) == wanted
-    # What is gone from the stream is given to nobody.
+    # An entry that is gone from the stream is not delivered.
     library.client.ask("XDEL", library.key("stream"), library.entries[50], library.entries[150])
     wanted = {b"mails": 0, b"late": 598, b"some": 499, b"same": 499}
     assert lags(library.slowly(*words)) == wanted
@@ -293,11 +293,11 @@ def test_a_connection_that_goes_leaves_no_order_behind() -> None:
     library = long_stream()
     library.client.send("XGROUP", "CREATE", library.key("stream"), "late", 0)
     library.site.slice()
-    assert library.site.yard.queues[library.name].audience is not None
+    assert library.site.yard.queues[library.name].subscriptions is not None
     library.client.close()
     while library.site.slice():
         pass
-    assert library.site.yard.queues[library.name].audience is None
+    assert library.site.yard.queues[library.name].subscriptions is None
     assert library.site.yard.tasks.count() == 0
 
 

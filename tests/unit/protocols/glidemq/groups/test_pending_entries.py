@@ -1,4 +1,4 @@
-"""Entries that are held, very many of them: told, counted, handed over and given back in slices."""
+"""Very many pending entries: listed, counted, claimed and given back in slices."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ HELD = 600
 
 
 class Holding(Library):
-    """A queue of which entries are held."""
+    """A queue with pending entries."""
 
     def __init__(self, site: BareGlidemq) -> None:
         super().__init__(site)
@@ -23,7 +23,7 @@ class Holding(Library):
 
 @pytest.fixture
 def library() -> Holding:
-    """A queue of which two consumers hold entries by turns, and some are left."""
+    """A queue whose entries two consumers hold in turn, with some left."""
     library = Holding(BareGlidemq(MemoryStorage()))
     for _ in range(HELD + 5):
         library.add()
@@ -35,7 +35,7 @@ def library() -> Holding:
 
 
 def answer(library: Library, *words: object) -> Any:
-    """Ask for what takes several turns, none of which does more than it has room for."""
+    """Send a command that takes several turns, none of which exceeds its limit."""
     tasks = library.site.yard.tasks
     before = int(tasks.units_done)
     library.client.send(*words)
@@ -150,11 +150,11 @@ def test_what_a_consumer_takes_meanwhile_stays_with_it(library: Holding) -> None
 
 
 def test_who_leaves_in_the_middle_leaves_nothing_behind(library: Holding) -> None:
-    bag = library.site.yard.queues["tasks"].leased
+    item_set = library.site.yard.queues["tasks"].leased
     library.client.send("XINFO", "CONSUMERS", *stream(library))
-    walks = [list(bag.walks or [])]
+    walks = [list(item_set.walks or [])]
     library.client.close()
-    walks.append(list(bag.walks or []))
+    walks.append(list(item_set.walks or []))
     assert [len(some) for some in walks] == [1, 0]
     assert library.site.yard.tasks.count() == 0
 

@@ -490,4 +490,4 @@ def test_a_group_that_ended_is_not_there_after_a_restart(durable: Library) -> No
     durable.client.ask("XGROUP", "DESTROY", mails.stream, "mails")
     again = Library(durable.site.reboot())
     assert again.client.refused(*mails.command(1)).startswith("NOGROUP")
-    assert again.site.yard.queues[again.name].audience is None
+    assert again.site.yard.queues[again.name].subscriptions is None

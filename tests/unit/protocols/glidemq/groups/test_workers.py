@@ -1,4 +1,4 @@
-"""The one consumer group of a queue: who waits, who holds what, and how it is handed over."""
+"""The one consumer group of a queue: which clients wait, what each holds, and handing over."""
 
 import pytest
 

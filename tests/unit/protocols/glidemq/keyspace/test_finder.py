@@ -1,4 +1,4 @@
-"""Keys that show queues: reads from the jobs as they are, and writes that mean something."""
+"""Keys that show queues: reads from the current jobs, and writes that have a meaning."""
 
 import pytest
 
@@ -87,7 +87,7 @@ def test_progress_data_and_fields_of_their_own_are_set_by_clients() -> None:
     assert ask("HSET", job, "progress", "50", "data", '{"b":2}', "fallbackIndex", "1") == 2
     assert ask("HINCRBY", job, "fallbackIndex", 1) == 2
     assert ask("HSET", job, "parentId", "7", "parentQueue", "up") == 2
-    # Not a move: what follows from the state is the yard's to tell.
+    # Not a move: what follows from the state is up to the yard.
     ask("HSET", job, "state", "completed", "attemptsMade", "9")
     assert library.read() != []
     library = Library(library.site.reboot())

@@ -1,4 +1,4 @@
-"""Ids of jobs that nobody chose: each is given once, whatever becomes of jobs and server."""
+"""Generated job ids: each is issued once, whatever happens to jobs and server."""
 
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
@@ -8,7 +8,7 @@ REMOVED = ("true", 0, 0)
 
 
 def run_one(library: Library) -> str:
-    """Add a job, run it, and let it be removed; return its id."""
+    """Add a job, run it, and remove it; return its id."""
     library.add()
     [(job_id, entry)] = library.read()
     library.complete(job_id, entry, keep=REMOVED)

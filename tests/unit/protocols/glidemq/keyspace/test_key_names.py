@@ -1,8 +1,8 @@
 import pytest
 
-from jobyard.model.glidemq.stored_values import HASH, KIND_NAMES, LIST, NO_KIND, SET, STREAM, STRING
+from jobyard.model.glidemq.stored_values import KIND_NAMES, ValueKind
 from jobyard.protocols.glidemq.errors import Wrong
-from jobyard.protocols.glidemq.keyspace.key_names import KeyName, parse_key, side_kind
+from jobyard.protocols.glidemq.keyspace.key_names import KeyName, parse_key, stored_kind
 from tests.support.bare_glidemq import BareGlidemq
 from tests.support.memory_storage import MemoryStorage
 
@@ -47,33 +47,33 @@ def test_other_names_are_refused_with_the_reason(key: bytes) -> None:
 @pytest.mark.parametrize(
     ("family", "kind"),
     [
-        (b"w:worker-1", STRING),
-        (b"w", NO_KIND),
-        (b"schedulers", HASH),
-        (b"schedulers:lock:__tick__", STRING),
-        (b"schedulers:other", NO_KIND),
-        (b"suspended:lock:__sweep__", STRING),
-        (b"suspended", NO_KIND),
-        (b"jstream:7", STREAM),
-        (b"signals:7", LIST),
-        (b"budget:flow", HASH),
-        (b"tpm:1", STRING),
-        (b"usage:1700000000000", HASH),
-        (b"rate", HASH),
-        (b"job:7", HASH),
-        (b"job:7:sub:group", HASH),
-        (b"job:7:usage-lock", STRING),
-        (b"job:7:other", NO_KIND),
-        (b"stream", NO_KIND),
-        (b"other:1", NO_KIND),
+        (b"w:worker-1", ValueKind.STRING),
+        (b"w", ValueKind.NONE),
+        (b"schedulers", ValueKind.HASH),
+        (b"schedulers:lock:__tick__", ValueKind.STRING),
+        (b"schedulers:other", ValueKind.NONE),
+        (b"suspended:lock:__sweep__", ValueKind.STRING),
+        (b"suspended", ValueKind.NONE),
+        (b"jstream:7", ValueKind.STREAM),
+        (b"signals:7", ValueKind.LIST),
+        (b"budget:flow", ValueKind.HASH),
+        (b"tpm:1", ValueKind.STRING),
+        (b"usage:1700000000000", ValueKind.HASH),
+        (b"rate", ValueKind.HASH),
+        (b"job:7", ValueKind.HASH),
+        (b"job:7:sub:group", ValueKind.HASH),
+        (b"job:7:usage-lock", ValueKind.STRING),
+        (b"job:7:other", ValueKind.NONE),
+        (b"stream", ValueKind.NONE),
+        (b"other:1", ValueKind.NONE),
     ],
 )
 def test_which_keys_are_kept(family: bytes, kind: int) -> None:
-    assert KIND_NAMES[side_kind(parse_key(b"glide:{q}:" + family))] == KIND_NAMES[kind]
+    assert KIND_NAMES[stored_kind(parse_key(b"glide:{q}:" + family))] == KIND_NAMES[kind]
 
 
 def test_the_key_of_no_queue_is_a_set() -> None:
-    assert side_kind(parse_key(b"app:usage:queues")) == SET
+    assert stored_kind(parse_key(b"app:usage:queues")) == ValueKind.SET
 
 
 def test_what_is_noted_of_a_flow_is_kept() -> None:

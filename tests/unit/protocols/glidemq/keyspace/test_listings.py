@@ -1,13 +1,14 @@
-"""Pages of streams and schedules, held against all jobs of the queue after verbs of any door."""
+"""Pages of streams and schedules, compared with all jobs of the queue after verbs of any door."""
 
 import pytest
 
 from jobyard.engine.jobs.listing import jobs_in
 from jobyard.engine.state.yard import Yard, abs_stamp
-from jobyard.model.index.sorted_view import Listing
+from jobyard.model.index.sorted_view import SortedView
 from jobyard.model.job import DELAYED, LEASED, READY, Job
-from jobyard.model.queue import LISTED, Queue
-from jobyard.model.throttle.ready_lists import STREAM
+from jobyard.model.lease import Proof
+from jobyard.model.queue import Queue
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.glidemq.keyspace.views.sets import (
     is_scheduled,
     scheduled_count,
@@ -28,8 +29,8 @@ from tests.support.yards import OpenYard
 STEPS = 250
 
 
-class Looked(Listing):
-    """Counts the jobs it is asked about."""
+class Looked(SortedView):
+    """Counts the jobs it reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,10 +43,12 @@ class Looked(Listing):
 
 def entries(queue: Queue) -> list[Job]:
     """Return the jobs that have an entry, the slow way."""
-    found = [job for job in jobs_in(queue, frozenset((READY,))) if job.shelf == STREAM]
+    found = [
+        job for job in jobs_in(queue, frozenset((READY,))) if job.ready_list == ReadyList.STREAM
+    ]
     for job in jobs_in(queue, frozenset((LEASED,))):
         assert job.lease is not None
-        if job.lease.terms.proof != LISTED:
+        if job.lease.terms.proof != Proof.LISTED:
             found.append(job)
     return sorted(found, key=stamp_of)
 
@@ -120,9 +123,9 @@ def test_plain_jobs_need_no_other_order_until_one_comes_back() -> None:
     assert ids(library, b"(" + after, "+", "COUNT", 2) == ["9", "10"]
     found = library.call("searchByName", ["stream"], "stream", "send-email", 4, library.p)
     assert found == [b"6", b"7", b"8", b"9"]
-    roster = library.site.yard.queues["tasks"].roster
-    assert roster is not None
-    assert roster.listings is None
+    jobs_by_seq = library.site.yard.queues["tasks"].jobs_by_seq
+    assert jobs_by_seq is not None
+    assert jobs_by_seq.listings is None
     parts = ["stream", f"job:{held[6][0]}"]
     library.call("deferActive", parts, *held[6], "workers")
     assert ids(library, "-", "+") == ["6", *left[2:], "7"]
@@ -138,7 +141,7 @@ def test_what_is_done_does_not_stand_in_the_way_of_what_is_not() -> None:
         library.complete(job_id, entry)
     # Of one that runs since long ago, and one that waits.
     assert ids(library, "-", "+") == ["1", "1200"]
-    roster = library.site.yard.queues["tasks"].roster
-    assert roster is not None
-    roster.between(0, 1 << 62, 1, looked, is_reversed=False)
+    jobs_by_seq = library.site.yard.queues["tasks"].jobs_by_seq
+    assert jobs_by_seq is not None
+    jobs_by_seq.between(0, 1 << 62, 1, looked, is_reversed=False)
     assert looked.count == 1

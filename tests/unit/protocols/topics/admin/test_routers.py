@@ -1,4 +1,4 @@
-"""Routers as callers make, see and remove them."""
+"""Routers created, shown and removed through the API."""
 
 from typing import Any
 

@@ -164,7 +164,7 @@ def test_a_key_must_cover_it() -> None:
 
 
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of an export as `diff` shows it: what is 0 or not known is left out."""
+    """Return a row of an export as `diff` shows it: zero and unknown values are left out."""
     found = {name: value for name, value in row.items() if value}
     for name, value in found.items():
         if isinstance(value, datetime):

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobyard.protocols.http.session import STREAM_MAX
+from jobyard.protocols.http.limits import STREAM_MAX
 from jobyard.protocols.topics.export.sources import PAGE_BYTES, PAGE_ROWS
 from tests.support.bare_streams import Site
 from tests.support.bare_topics import BareTopics, Caller
@@ -307,7 +307,7 @@ def test_a_range_that_caps_have_taken_from_is_refused(site: BareTopics, api: Cal
     )
     # Nothing is lost of nothing.
     assert exported(site, "log/export?from_seq=2&to_seq=2").rows == []
-    # Who names no beginning gets all there is.
+    # Without a start, everything is exported.
     assert exported(site, "log/export").seqs == [5, 6, 7, 8, 9]
     assert exported(site, "log/export?from_seq=4").seqs == [5, 6, 7, 8, 9]
 
@@ -320,7 +320,7 @@ def test_what_was_deleted_on_demand_is_no_gap(site: BareTopics, api: Caller) -> 
 
 
 def lose_some(site: BareTopics, query: str) -> tuple[Caller, dict[str, str]]:
-    """Begin an export whose rows are taken by the cap before they were sent."""
+    """Begin an export whose rows are removed by the cap before they are sent."""
     api = site.api
     api.put("log", cap_records=2 * PAGE_ROWS)
     fill(api, "log", 2 * PAGE_ROWS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jobyard.model.topic.log_chunk import CHUNK_ROWS
-from jobyard.protocols.http.session import STREAM_MAX
+from jobyard.protocols.http.limits import STREAM_MAX
 from jobyard.protocols.http.websocket import SILENCE_MS
 from jobyard.protocols.topics.follow.socket import PING_MS
 from jobyard.protocols.topics.follow.watch import TOPICS_MAX
@@ -266,7 +266,7 @@ def test_a_socket_follows_only_so_many_topics() -> None:
     assert talk.say("subscribe", topic="t0")[0]["op"] == "subscribed"
 
 
-# -- who may ---------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 KEYS = "all,reader:r,writer:w,narrow::n."
 

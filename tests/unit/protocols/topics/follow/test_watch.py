@@ -1,4 +1,4 @@
-"""Watching topics: what is shown, where a stream goes on, and what becomes of slow readers."""
+"""Watching topics: what is shown, where a stream continues, and what happens to slow readers."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobyard.protocols.http.session import STREAM_MAX
-from jobyard.protocols.topics.follow.watch import TOPICS_MAX, WATCH_MS
+from jobyard.protocols.http.limits import STREAM_MAX
+from jobyard.protocols.topics.follow.watch import TOPICS_MAX, WATCH_IDLE_MS
 from tests.support.bare_streams import Event, Site
 from tests.support.memory_storage import MemoryStorage
 
@@ -228,7 +228,7 @@ def test_a_reader_that_comes_too_late_is_told_what_it_missed() -> None:
         "earliest_seq": 2,
         "head_seq": 3,
     }
-    # Who sees only this has not seen what follows.
+    # A reader that sees only this has not seen what follows.
     assert place(events[1]) == {"a": 1}
     assert (events[2].data["from_seq"], place(events[2])) == (1, {"a": 3})
     for i in range(4, 8):
@@ -396,13 +396,13 @@ def test_a_watch_that_nobody_comes_back_to_is_forgotten() -> None:
     site = Site()
     site.write("a", 1)
     path = begin(site, {"a": {}})
-    site.pass_ms(WATCH_MS - 1)
+    site.pass_ms(WATCH_IDLE_MS - 1)
     line = site.connect()
     line.open_stream(path)
-    site.pass_ms(2 * WATCH_MS)
+    site.pass_ms(2 * WATCH_IDLE_MS)
     assert len(site.door.watches) == 1
     line.close()
-    site.pass_ms(WATCH_MS - 1)
+    site.pass_ms(WATCH_IDLE_MS - 1)
     assert len(site.door.watches) == 1
     site.pass_ms(1)
     assert site.door.watches == {}
@@ -418,7 +418,7 @@ def test_a_reader_that_vanishes_leaves_nothing_behind() -> None:
     line.close()
     assert site.yard.logs["a"].readers == {}
     timers = len(site.yard.timers.items)
-    site.pass_ms(WATCH_MS)
+    site.pass_ms(WATCH_IDLE_MS)
     assert len(site.yard.timers.items) == timers - 1 == 0
 
 
@@ -483,7 +483,7 @@ def test_what_never_left_the_connection_is_shown_to_the_next_stream() -> None:
     line.open_stream(path)
     site.write("a", 2)
     assert shown(line.events()) == [2]
-    # All of this has left when the stream next goes on, so only what follows is in doubt.
+    # All of this has been sent when the stream next continues, so only what follows is uncertain.
     site.write("a", 3)
     assert shown(line.events()) == [3]
     line.ear.unsent = 10
@@ -504,7 +504,7 @@ def test_a_stream_that_takes_over_shows_what_the_one_before_did_not_get_rid_of()
     assert shown(second.open_stream(path)) == [2]
 
 
-# -- who may ---------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 KEYS = "all,reader:r,other:r,narrow:r:n.|m.,writer:w"
 

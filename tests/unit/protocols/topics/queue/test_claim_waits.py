@@ -1,4 +1,4 @@
-"""Claims that are answered later: who waits for a job, and who shares with others."""
+"""Claims that are answered later: waiting for a job, and sharing with other claims."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def queue(api: Caller) -> str:
 
 
 def claims(site: BareTopics, **query: object) -> Caller:
-    """Let a node claim what is not there yet."""
+    """Let a node claim from an empty queue."""
     caller = site.connect()
     caller.send("POST", "/v0/topics/q/claim", {"node": "w", "wait_ms": 5000, **query})
     assert not caller.unread
@@ -202,7 +202,7 @@ def test_a_topic_that_is_removed_has_no_shares(site: BareTopics, api: Caller) ->
     assert site.timers() == before
 
 
-# -- sharing what is not there yet -----------------------------------------------------------------
+# -- sharing future jobs ---------------------------------------------------------------------------
 
 
 def test_who_waits_shares_what_comes(site: BareTopics, api: Caller) -> None:

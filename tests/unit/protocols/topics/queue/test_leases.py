@@ -1,4 +1,4 @@
-"""Jobs claimed, acked, given back and kept: what is answered, and what is skipped."""
+"""Jobs claimed, acked, given back and extended: the answers, and what is skipped."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A lease queue over HTTP held against a few dictionaries, over restarts."""
+"""A lease queue over HTTP compared with a few dictionaries, across restarts."""
 
 import random
 from typing import Any
@@ -28,7 +28,7 @@ class Entry:
 
 
 class Model:
-    """A queue and what it should be, asked the same."""
+    """A queue and its model, which get the same requests."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -39,7 +39,7 @@ class Model:
         self.stale: list[tuple[int, str]] = []
 
     def state_of(self, entry: Entry) -> str:
-        """Return where a job stands now."""
+        """Return the state of a job."""
         if entry.holder:
             return "in_flight"
         return "delayed" if entry.due_ms > self.site.now_ms else "ready"
@@ -151,7 +151,7 @@ class Model:
         return entry.tag == tag
 
     def read(self) -> None:
-        """Read from anywhere, as anybody."""
+        """Read from any position, as any node."""
         node = self.rng.choice(("", *NODES))
         cursor = self.rng.randint(0, self.next_seq - 1)
         limit = self.rng.randint(1, 5)

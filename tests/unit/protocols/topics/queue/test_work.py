@@ -1,4 +1,4 @@
-"""Jobs pushed to workers: filled at once, never more than asked for, given back at the end."""
+"""Jobs pushed to workers: filled at once, never more than requested, given back at the end."""
 
 from typing import Any
 

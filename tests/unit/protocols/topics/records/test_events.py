@@ -1,4 +1,4 @@
-"""The topic `_events`: what it shows, who may read it, and that nobody can write to it."""
+"""The topic `_events`: what it shows, who may read it, and that it cannot be written."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ def test_what_is_not_on_disk_is_not_shown(site: Site) -> None:
 def test_a_reader_who_waits_is_answered_when_a_row_is_durable(site: Site) -> None:
     head = diff(site)["head_seq"]
     line = wait(site, from_seq=head, wait_ms=5000)
-    # Records of logs are no rows.
+    # Records of logs are not rows.
     site.write("mails", 2)
     site.commit()
     assert line.hear() == b""
@@ -220,7 +220,7 @@ def test_a_watch_can_begin_at_the_end(site: Site) -> None:
 
 @pytest.fixture
 def long_site(site: Site) -> Site:
-    """A yard in whose journal much lies that is no row, and a row behind it."""
+    """A yard whose journal has many records that are not rows, and a row behind them."""
     site.write("jobs", 1)
     for _ in range(5):
         site.write("mails", "x" * 900_000)

@@ -25,7 +25,7 @@ def slow_site() -> tuple[BareTopics, Caller, Caller]:
 
 
 def turns_to_end(site: BareTopics) -> int:
-    """Let long work come to its end; return in how many turns. Each does about its units."""
+    """Run long work to its end; return the number of turns. Each does about its units."""
     turns = 1
     while True:
         before = site.yard.tasks.units_done
@@ -45,7 +45,7 @@ def answer_of(site: BareTopics, client: Caller) -> Answer:
 
 
 def records(count: int = COUNT) -> list[dict[str, object]]:
-    """Return records that can be told apart."""
+    """Return distinguishable records."""
     return [{"data": {"at": at}, "tag": f"t{at}", "meta": {"k": "\u00e4"}} for at in range(count)]
 
 
@@ -187,7 +187,7 @@ class Talk:
     def __init__(self) -> None:
         self.site = Site()
         self.site.yard.tasks.units_per_turn = UNITS
-        self.site.yard.tasks.go_on(self.site.now_ms)
+        self.site.yard.tasks.proceed(self.site.now_ms)
         self.line = self.site.connect()
         self.line.send("GET", "/v0/ws", **handshake())
         assert self.line.hear().startswith(b"HTTP/1.1 101 ")
@@ -203,9 +203,9 @@ class Talk:
         return [json.loads(content) for opcode, content in frames if opcode == OP_TEXT]
 
     def finish(self) -> int:
-        """Let long work come to its end; return in how many turns."""
+        """Run long work to its end; return the number of turns."""
         turns = 1
-        while self.site.yard.tasks.go_on(self.site.now_ms):
+        while self.site.yard.tasks.proceed(self.site.now_ms):
             turns += 1
         return turns
 

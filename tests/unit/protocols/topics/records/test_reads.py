@@ -1,4 +1,4 @@
-"""Topics read from a cursor: pages, what is left out, what was missed, and waiting for more."""
+"""Topics read from a cursor: pages, filters, gaps, and waiting for more."""
 
 import json
 from typing import Any
@@ -167,7 +167,7 @@ def test_what_is_null_was_not_said(api: Caller, topic: str) -> None:
 
 @pytest.fixture
 def talk(api: Caller, topic: str) -> str:
-    """A topic with records of two nodes and of nobody."""
+    """A topic with records of two nodes and without a node."""
     sent = [{"data": 1, "node": "a"}, {"data": 2, "node": "b"}, {"data": 3}, {"data": 4}]
     api.ok(topic, {"records": [*sent, {"data": 5, "node": "a"}]})
     return topic
@@ -305,7 +305,7 @@ def test_what_was_deleted_leaves_no_stone(api: Caller, topic: str) -> None:
 
 
 def waits(site: BareTopics, **query: object) -> Caller:
-    """Let somebody wait for more."""
+    """Make a reader wait for more."""
     reader = site.connect()
     reader.send("POST", "/v0/topics/t/diff", query)
     assert not reader.unread

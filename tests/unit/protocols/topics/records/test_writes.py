@@ -24,7 +24,7 @@ def records(api: Caller, name: str = "t", **query: object) -> list[Any]:
 
 
 def record(size: int) -> dict[str, object]:
-    """Return a record whose data has so many bytes."""
+    """Return a record whose data has this many bytes."""
     return {"data": "x" * (size - 2)}
 
 

@@ -1,1 +1,1 @@
-"""What each key shows, worked out from jobs when it is read."""
+"""What each key shows, computed from jobs when it is read."""

@@ -1,23 +1,23 @@
-"""Fields of the hashes that show a queue: what is set for it, its lanes, its endings."""
+"""Fields of the hashes that show a queue: its settings, its ordering groups, its metrics."""
 
 from typing import Final
 
 from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
-from jobyard.model.index.minute_counter import MINUTE_MS, Meter
+from jobyard.model.index.minute_counter import MINUTE_MS, MinuteCounter
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import Lane, part_of
+from jobyard.model.throttle.ordering_group import OrderingGroup, part_of
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.keyspace.views.job import number
-from jobyard.protocols.glidemq.keyspace.views.sets import shelves_of
+from jobyard.protocols.glidemq.keyspace.views.sets import ready_lists_of
 
 ORDER_DONE: Final = b"orderdone:"
 
 
 def meta_fields(queue: Queue, now_ms: i64) -> dict[bytes, bytes]:
-    """Return what is set for a queue, as far as the yard acts by it."""
+    """Return the settings of a queue that the yard enforces."""
     found: dict[bytes, bytes] = {}
     rules = queue.rules
     if queue.pause_until_ms > now_ms or (rules is not None and rules.settings.is_paused):
@@ -34,70 +34,75 @@ def meta_fields(queue: Queue, now_ms: i64) -> dict[bytes, bytes]:
 
 
 def order_done(queue: Queue, key: str) -> bytes | None:
-    """Return up to which number the jobs of a lane are done.
+    """Return up to which number the jobs of an ordering group are done.
 
-    A worker that holds a job asks whether it is its turn, which it is: nobody else was given one.
+    A worker that holds a job asks whether its turn has come. It has: else it could not be taken.
     """
-    lane = lane_named(queue, key)
-    if lane is None:
+    ordering = ordering_named(queue, key)
+    if ordering is None:
         return None
-    least = lane.last_order + 1
-    first = lane.next_to_start()
+    least = ordering.last_order + 1
+    first = ordering.next_to_start()
     if first is not None:
         least = min(least, part_of(first).order)
     for item in queue.leased.items:
         assert isinstance(item, Job)
-        extra = item.extra
-        if extra is not None and extra.glide is not None and extra.glide.lane is lane:
-            least = min(least, extra.glide.order)
+        details = item.details
+        if details is not None and details.glide is not None and details.glide.ordering is ordering:
+            least = min(least, details.glide.order)
     return number(least - 1)
 
 
-def lane_named(queue: Queue, key: str) -> Lane | None:
-    """Return the lane of an ordering key."""
-    shelves = shelves_of(queue)
-    return None if shelves is None else shelves.lanes.get(key)
+def ordering_named(queue: Queue, key: str) -> OrderingGroup | None:
+    """Return the ordering group of an ordering key."""
+    ready_lists = ready_lists_of(queue)
+    return None if ready_lists is None else ready_lists.orderings.get(key)
 
 
 def ordering_fields(queue: Queue) -> dict[bytes, bytes]:
-    """Return the last number of every lane."""
-    shelves = shelves_of(queue)
-    if shelves is None:
+    """Return the last number of every ordering group."""
+    ready_lists = ready_lists_of(queue)
+    if ready_lists is None:
         return {}
-    return {bytes_of(lane.name): number(lane.last_order) for lane in shelves.lanes.values()}
+    return {
+        bytes_of(ordering.name): number(ordering.last_order)
+        for ordering in ready_lists.orderings.values()
+    }
 
 
-def group_fields(yard: Yard, lane: Lane, now_ms: i64) -> dict[bytes, bytes]:
-    """Return what a lane is limited to, and how far it is from that."""
-    limits = lane.limits
+def group_fields(yard: Yard, ordering: OrderingGroup, now_ms: i64) -> dict[bytes, bytes]:
+    """Return the limits of an ordering group, and how much of them is used."""
+    limits = ordering.limits
     found = {
         b"maxConcurrency": number(max(limits.concurrency, 1)),
-        b"active": number(lane.slots_used),
+        b"active": number(ordering.slots_used),
     }
     if limits.rate_most > 0:
         found[b"rateMax"] = number(limits.rate_most)
         found[b"rateDuration"] = number(limits.rate_ms)
-        begin_ms, count = lane.window()
+        begin_ms, count = ordering.window()
         if count > 0:
             found[b"rateWindowStart"] = number(begin_ms + yard.journal.wall_offset_ms)
             found[b"rateCount"] = number(count)
     if limits.capacity > 0:
         found[b"tbCapacity"] = number(limits.capacity)
         found[b"tbRefillRate"] = number(limits.refill)
-        found[b"tbTokens"] = number(lane.tokens(now_ms))
+        found[b"tbTokens"] = number(ordering.tokens(now_ms))
         found[b"tbLastRefill"] = number(now_ms + yard.journal.wall_offset_ms)
-        found[b"tbRefillRemainder"] = number(lane.remainder())
-    first = lane.next_to_start()
-    found[b"nextSeq"] = number(lane.last_order + 1 if first is None else part_of(first).order)
+        found[b"tbRefillRemainder"] = number(ordering.remainder())
+    first = ordering.next_to_start()
+    found[b"nextSeq"] = number(ordering.last_order + 1 if first is None else part_of(first).order)
     return found
 
 
-def metrics_fields(yard: Yard, meter: Meter, spent: Meter | None) -> dict[bytes, bytes]:
-    """Return how many jobs ended in each minute, and how long they took together."""
+def metrics_fields(
+    yard: Yard, minute_counter: MinuteCounter, spent: MinuteCounter | None
+) -> dict[bytes, bytes]:
+    """Return how many jobs ended in each minute, and their total run time."""
     found: dict[bytes, bytes] = {}
-    counts = meter.by_minute()
-    newest = int(meter.last_ms + yard.journal.wall_offset_ms) // MINUTE_MS
-    last = meter.last_ms // MINUTE_MS
+    counts = minute_counter.by_minute()
+    newest = int(minute_counter.last_ms + yard.journal.wall_offset_ms) // MINUTE_MS
+    last = minute_counter.last_ms // MINUTE_MS
     for age in range(len(counts)):
         if counts[age] > 0:
             at_ms = (newest - age) * MINUTE_MS

@@ -1,8 +1,8 @@
-"""A job as the hash that clients read: every field from the job itself, none stored twice.
+"""A job as the hash that clients read: every field comes from the job itself, none is stored twice.
 
-Fields that mean nothing for a job are left out, not empty. What a client wrote into a field that
-the yard knows nothing of is shown as written. What it wrote into one that says how the job stands
-is a note: it moves nothing, and is shown for as long as the job stands as it did then.
+Fields that do not apply to a job are left out, not empty. A field that the yard does not know is
+shown as the client wrote it. A field that reflects the job's state can be overwritten by a client,
+too: that changes nothing but the field, and is shown until the state changes.
 """
 
 from typing import Final
@@ -12,10 +12,10 @@ from mypy_extensions import i64
 from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import BodyDamaged
-from jobyard.journal.damage import CORRUPT, CORRUPT_RESULT
-from jobyard.model.details import DROPPED, OPEN, RESULT_LOST, Extra
+from jobyard.journal.damage import CORRUPT_RESULT, CORRUPT_TEXT
+from jobyard.model.details import FailureReason, JobDetails, MemberState
 from jobyard.model.family import BUNQUEUE, GLIDE
-from jobyard.model.glidemq.fields import REVOKED, GlidePart
+from jobyard.model.glidemq.fields import GlideFlag, GlidePart
 from jobyard.model.job import DEAD, DONE, LEASED, Job
 from jobyard.model.policy import LIFO, Policy
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
@@ -24,8 +24,8 @@ from jobyard.wire.payload import to_json
 # Priorities of other doors are ranks of any size; here they are the upper bits of a score.
 RANK_SHOWN_MAX: Final = 2047
 
-# Before the name of a field that says how a job stands, where a client wrote into it.
-NOTE: Final = b"\1"
+# Prefix of the name of a field that reflects the job's state, where a client overwrote it.
+NOTE_MARK: Final = b"\1"
 
 
 def job_fields(
@@ -38,18 +38,18 @@ def job_fields(
 ) -> list[bytes]:
     """Return fields and values of a job, one after the other.
 
-    What is told of its children is left out for who asks for one field: they may be many.
+    Callers that need a single field can leave out the children: there may be many.
     """
     found = _given_fields(yard, job, with_data=with_data)
-    extra = job.extra
+    details = job.details
     part: GlidePart | None = None
-    if extra is not None:
-        part = extra.glide
+    if details is not None:
+        part = details.glide
         if part is not None:
             _add_part(found, part)
         if with_flow:
-            _add_flow(found, extra)
-        _add_course(yard, found, job, extra, with_result=with_result)
+            _add_flow(found, details)
+        _add_course(yard, found, job, details, with_result=with_result)
     if job.policy.flags & LIFO and job.family == GLIDE:
         found += (b"lifo", b"1")
     _add_times(yard, found, job)
@@ -60,26 +60,26 @@ def job_fields(
 
 
 def shown_state(job: Job) -> bytes:
-    """Return the state of a job as it is shown: as it is, or as a client noted it."""
+    """Return the state of a job as shown: the real one, or what a client wrote."""
     return _overlaid(job, b"state") or glide_add.state_of(job).encode()
 
 
 def _overlaid(job: Job, name: bytes) -> bytes | None:
-    """Return what a client wrote into a field, if it is to be shown."""
-    extra = job.extra
-    part = None if extra is None else extra.glide
+    """Return what a client wrote into a field, if it is still valid."""
+    details = job.details
+    part = None if details is None else details.glide
     if part is None or part.overlay is None:
         return None
-    note = part.overlay.get(NOTE + name)
+    note = part.overlay.get(NOTE_MARK + name)
     if note is not None and note.startswith(standing(job)):
         return note[len(standing(job)) :]
     return part.overlay.get(name)
 
 
 def standing(job: Job) -> bytes:
-    """Return how a job stands: whatever happens to it, this is another then."""
+    """Return a fingerprint of a job's state: any change to the job changes it."""
     stamp = int(job.stamp)
-    return f"{job.state}.{job.shelf}.{job.attempts}.{job.deliveries}.{stamp}\0".encode()
+    return f"{job.state}.{job.ready_list}.{job.attempts}.{job.deliveries}.{stamp}\0".encode()
 
 
 def field_of(yard: Yard, job: Job, name: bytes) -> bytes | None:
@@ -127,20 +127,20 @@ def _given_fields(yard: Yard, job: Job, *, with_data: bool) -> list[bytes]:
 
 
 def data_of(yard: Yard, job: Job) -> bytes:
-    """Return the data of a job: as it was given, or as JSON where another door took it in.
+    """Return the data of a job: as it was given, or as JSON if it came in by another door.
 
-    BodyDamaged if it cannot be read back: an empty text would be taken for the data.
+    Raises BodyDamaged if it cannot be read: an empty text would be taken for the data.
     """
     body = job.body
     if body is None:
         body = yard.bodies.fetch(job)
     if body is None:
-        raise BodyDamaged(CORRUPT)
+        raise BodyDamaged(CORRUPT_TEXT)
     return body if job.family == GLIDE else to_json(i64(job.codec), body)
 
 
 def timestamp_of(yard: Yard, job: Job) -> i64:
-    """Return when the job was put, by the clock of who put it if that is known."""
+    """Return when the job was put, by the producer's clock if that is known."""
     if job.family == GLIDE:
         return job.own_ms
     return job.created_ms + yard.journal.wall_offset_ms
@@ -152,12 +152,12 @@ def priority_of(job: Job) -> i64:
 
 
 def _delay_of(job: Job) -> i64:
-    """Return the delay as it was asked for; how long it waits after a failure is no such thing.
+    """Return the delay that was requested; the backoff after a failure is not such a delay.
 
-    Where another has taken its place, the one asked for is a field of the overlay.
+    Where a backoff has replaced the requested delay, that delay is a field of the overlay.
     """
-    extra = job.extra
-    if extra is not None and extra.failures is not None and job.family == GLIDE:
+    details = job.details
+    if details is not None and details.failures is not None and job.family == GLIDE:
         return 0
     return max(job.delay_ms, 0)
 
@@ -167,10 +167,10 @@ def _max_attempts(job: Job, policy: Policy) -> i64:
 
 
 def _add_part(found: list[bytes], part: GlidePart) -> None:
-    if part.lane_key:
-        key = bytes_of(part.lane_key)
-        # Older clients know a key without further limits as an ordering key, newer ones any key
-        # as that of a group.
+    if part.ordering_key:
+        key = bytes_of(part.ordering_key)
+        # Older clients call a key without further limits an ordering key; newer clients call every
+        # key a group key.
         if part.limits.is_sequential():
             found += (b"orderingKey", key)
         found += (b"orderingSeq", number(part.order))
@@ -186,16 +186,20 @@ def _add_part(found: list[bytes], part: GlidePart) -> None:
     ):
         if text:
             found += (name, bytes_of(text))
-    if part.flags & REVOKED:
+    if part.flags & GlideFlag.REVOKED:
         found += (b"revoked", b"1")
 
 
-def _add_flow(found: list[bytes], extra: Extra) -> None:
-    """Add which of those it waits for are done."""
-    members = extra.members
+def _add_flow(found: list[bytes], details: JobDetails) -> None:
+    """Add which of its children are done."""
+    members = details.members
     if members is None:
         return
-    done = [member.label for member in members if member.state not in (OPEN, DROPPED)]
+    done = [
+        member.label
+        for member in members
+        if member.state not in (MemberState.OPEN, MemberState.DROPPED)
+    ]
     if done:
         found += (b"depsCompleted", number(len(done)))
         for label in done:
@@ -203,24 +207,24 @@ def _add_flow(found: list[bytes], extra: Extra) -> None:
 
 
 def _add_course(
-    yard: Yard, found: list[bytes], job: Job, extra: Extra, *, with_result: bool
+    yard: Yard, found: list[bytes], job: Job, details: JobDetails, *, with_result: bool
 ) -> None:
-    """Add what happened to the job since it was put."""
-    if extra.progress:
-        found += (b"progress", bytes_of(extra.progress))
+    """Add the history of the job since it was put."""
+    if details.progress:
+        found += (b"progress", bytes_of(details.progress))
     stalls = job.stalls()
     if stalls > 0:
         found += (b"stalledCount", number(stalls))
-    reason = _failed_reason(job, extra)
+    reason = _failed_reason(job, details)
     if reason is not None:
         found += (b"failedReason", bytes_of(reason))
-    outcome = extra.outcome
+    outcome = details.outcome
     if outcome is not None and job.state in (DEAD, DONE):
-        if job.state == DONE and outcome.reason != RESULT_LOST:
+        if job.state == DONE and outcome.reason != FailureReason.RESULT_LOST:
             found += (b"returnvalue", _result_of(yard, job) if with_result else b"null")
         found += (b"finishedOn", number(outcome.ended_ms + yard.journal.wall_offset_ms))
     if job.attempts > 0 and b'"fallbacks"' in glide_add.opts_of(job):
-        # One for each time it was tried again.
+        # One for each retry.
         retries = i64(job.attempts) - (1 if job.state == DEAD else 0)
         if retries > 0:
             found += (b"fallbackIndex", number(retries))
@@ -235,14 +239,14 @@ def _result_of(yard: Yard, job: Job) -> bytes:
     return result or b"null"
 
 
-def _failed_reason(job: Job, extra: Extra) -> str | None:
-    """Return why a job failed last, or why one that is done has no result."""
-    outcome = extra.outcome
-    if outcome is not None and (job.state == DEAD or outcome.reason == RESULT_LOST):
+def _failed_reason(job: Job, details: JobDetails) -> str | None:
+    """Return the last failure of a job, or why a job that is done has no result."""
+    outcome = details.outcome
+    if outcome is not None and (job.state == DEAD or outcome.reason == FailureReason.RESULT_LOST):
         return outcome.error
-    failures = extra.failures
+    failures = details.failures
     if failures is not None and job.attempts > 0:
-        # It stays when the job is tried again, and when that goes well.
+        # It stays when the job is retried, even if that succeeds.
         return failures[-1].error
     return None
 
@@ -257,29 +261,29 @@ def _add_times(yard: Yard, found: list[bytes], job: Job) -> None:
         found += (b"processedOn", number(lease.started_ms + offset_ms))
         found += (b"lastActive", number(lease.beat_ms + offset_ms))
         return
-    extra = job.extra
-    if extra is None:
+    details = job.details
+    if details is None:
         return
     started_ms: i64 = 0
-    if extra.outcome is not None:
-        started_ms = extra.outcome.started_ms
-    if started_ms == 0 and extra.failures is not None:
-        started_ms = extra.failures[-1].started_ms
+    if details.outcome is not None:
+        started_ms = details.outcome.started_ms
+    if started_ms == 0 and details.failures is not None:
+        started_ms = details.failures[-1].started_ms
     if started_ms > 0:
         began = number(started_ms + offset_ms)
-        # Signs of life are not remembered, but that there was one is.
+        # Heartbeats are not kept after a run: its start is shown as the last one.
         found += (b"processedOn", began, b"lastActive", began)
 
 
 def _lay_over(found: list[bytes], job: Job, overlay: dict[bytes, bytes]) -> None:
-    """Show what a client wrote in place of what is known."""
+    """Show what a client wrote instead of the real values."""
     left: dict[bytes, bytes] = {}
     now = standing(job)
     for name, value in overlay.items():
-        if not name.startswith(NOTE):
+        if not name.startswith(NOTE_MARK):
             left.setdefault(name, value)
         elif value.startswith(now):
-            left[name[len(NOTE) :]] = value[len(now) :]
+            left[name[len(NOTE_MARK) :]] = value[len(now) :]
     for at in range(0, len(found), 2):
         if found[at] in left:
             found[at + 1] = left.pop(found[at])

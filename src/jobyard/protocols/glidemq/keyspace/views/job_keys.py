@@ -5,11 +5,11 @@ from typing import final
 from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
-from jobyard.model.glidemq.stored_values import HASH, LIST, NO_KIND, SET
+from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.model.job import GONE, Job
 from jobyard.protocols.glidemq.keyspace import key_parts
-from jobyard.protocols.glidemq.keyspace.key import Keyed
-from jobyard.protocols.glidemq.keyspace.key_parts import Place
+from jobyard.protocols.glidemq.keyspace.key import RedisKey
+from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace
 from jobyard.protocols.glidemq.keyspace.views.job import field_of, job_fields
 from jobyard.protocols.glidemq.keyspace.views.sets import (
     has_members,
@@ -28,7 +28,7 @@ from jobyard.protocols.glidemq.keyspace.views.writes import (
 
 
 @final
-class JobKey(Keyed):
+class JobKey(RedisKey):
     """One job."""
 
     def __init__(self, yard: Yard, job: Job, now_ms: i64) -> None:
@@ -37,8 +37,8 @@ class JobKey(Keyed):
         self._now_ms: i64 = now_ms
 
     def kind(self) -> i64:
-        """Return that it is a hash, unless it went with another key of the same command."""
-        return NO_KIND if self._job.state == GONE else HASH
+        """Return that it is a hash, unless another key of the same command removed it."""
+        return ValueKind.NONE if self._job.state == GONE else ValueKind.HASH
 
     def field(self, name: bytes) -> bytes | None:
         """Return one field."""
@@ -50,14 +50,14 @@ class JobKey(Keyed):
         return {flat[at]: flat[at + 1] for at in range(0, len(flat), 2)}
 
     def set_fields(self, fields: dict[bytes, bytes]) -> i64:
-        """Set what of the job can be set; anything else is remembered as it is."""
+        """Set the fields of the job that can be set; store any other as written."""
         flat = job_fields(self._yard, self._job, with_data=False, with_result=False)
         known = {flat[at] for at in range(0, len(flat), 2)}
         set_job_fields(self._yard, self._job, fields, self._now_ms)
         return len([name for name in fields if name not in known])
 
     def drop_fields(self, names: list[bytes]) -> i64:
-        """Forget fields that a client had set."""
+        """Remove fields that a client had set."""
         return drop_job_fields(self._yard, self._job, names)
 
     def delete(self) -> bool:
@@ -67,8 +67,8 @@ class JobKey(Keyed):
 
 
 @final
-class LogKey(Keyed):
-    """What workers wrote about a job."""
+class LogKey(RedisKey):
+    """Log lines that workers wrote about a job."""
 
     def __init__(self, yard: Yard, job: Job | None, now_ms: i64) -> None:
         self._yard = yard
@@ -80,10 +80,10 @@ class LogKey(Keyed):
 
     def kind(self) -> i64:
         """Return that it is a list, if there is a line."""
-        return LIST if self._lines() else NO_KIND
+        return ValueKind.LIST if self._lines() else ValueKind.NONE
 
     def items_count(self) -> i64:
-        """Return how many lines there are."""
+        """Return the number of lines."""
         return len(self._lines())
 
     def items(self, start: i64, end: i64) -> list[bytes]:
@@ -91,22 +91,22 @@ class LogKey(Keyed):
         return self._lines()[start:end]
 
     def push(self, values: list[bytes], *, is_left: bool) -> i64:
-        """Add lines at the end."""
+        """Append lines."""
         if is_left or self._job is None:
             return super().push(values, is_left=is_left)
         add_log(self._yard, self._job, values, self._now_ms)
         return self.items_count()
 
     def delete(self) -> bool:
-        """Say that it is gone; it goes with its job."""
+        """Report it as deleted; in fact it is deleted with its job."""
         return bool(self._lines())
 
 
 @final
-class MembersKey(Keyed):
-    """Those a job waits for, or those who wait for it."""
+class MembersKey(RedisKey):
+    """The children that a job waits for, or the parents that wait for it."""
 
-    def __init__(self, yard: Yard, job: Job | None, place: Place, now_ms: i64) -> None:
+    def __init__(self, yard: Yard, job: Job | None, place: KeyPlace, now_ms: i64) -> None:
         self._yard = yard
         self._job = job
         self._place = place
@@ -116,10 +116,10 @@ class MembersKey(Keyed):
         """Return that it is a set, if it has a member."""
         job = self._job
         if job is None:
-            return NO_KIND
-        if self._place.part != key_parts.DEPS:
-            return SET if parents_of(self._yard, job) else NO_KIND
-        return SET if has_members(job) else NO_KIND
+            return ValueKind.NONE
+        if self._place.part != key_parts.KeyPart.DEPS:
+            return ValueKind.SET if parents_of(self._yard, job) else ValueKind.NONE
+        return ValueKind.SET if has_members(job) else ValueKind.NONE
 
     def members(self) -> list[bytes]:
         """Return all members."""
@@ -127,23 +127,25 @@ class MembersKey(Keyed):
         if job is None:
             return []
         return (
-            members_of(job) if self._place.part == key_parts.DEPS else parents_of(self._yard, job)
+            members_of(job)
+            if self._place.part == key_parts.KeyPart.DEPS
+            else parents_of(self._yard, job)
         )
 
     def add_members(self, members: list[bytes]) -> i64:
-        """Let the job wait for others too."""
+        """Make the job wait for more children."""
         job = self._job
-        if job is None or self._place.part != key_parts.DEPS:
+        if job is None or self._place.part != key_parts.KeyPart.DEPS:
             return super().add_members(members)
         return link_members(self._yard, job, members, self._now_ms)
 
     def drop_members(self, members: list[bytes]) -> i64:
-        """Let the job wait for some no longer."""
+        """Stop the job from waiting for some children."""
         job = self._job
-        if job is None or self._place.part != key_parts.DEPS:
+        if job is None or self._place.part != key_parts.KeyPart.DEPS:
             return super().drop_members(members)
         return settle_members(self._yard, job, members, self._now_ms)
 
     def delete(self) -> bool:
-        """Say that it is gone; it goes with its job."""
-        return self.kind() != NO_KIND
+        """Report it as deleted; in fact it is deleted with its job."""
+        return self.kind() != ValueKind.NONE

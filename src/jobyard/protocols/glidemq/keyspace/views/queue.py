@@ -1,8 +1,8 @@
 """Keys that show parts of a queue, as commands see them.
 
-A read is answered from the yard as it is now. A change is translated into a verb where it means
-something, and refused where it does not. `find` makes one of these for each command; they hold no
-state of their own.
+A read is answered from the current state of the yard. A change is translated into a verb where it
+has a meaning, and refused where it has none. `find` creates one of these objects for each command;
+they hold no state of their own.
 """
 
 from collections.abc import Callable
@@ -13,34 +13,39 @@ from mypy_extensions import i64
 from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.glidemq import stored_values
 from jobyard.engine.jobs.queues import stop_counting
-from jobyard.engine.jobs.subscriptions import drop_repeats
 from jobyard.engine.state.yard import Yard
-from jobyard.model.glidemq.stored_values import HASH, NO_KIND, STRING
-from jobyard.model.index.append_list import Line
+from jobyard.engine.subscriptions.subscriptions import drop_redeliveries
+from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.model.index.append_list import AppendList
 from jobyard.model.index.item import Item
-from jobyard.model.index.sorted_view import FIRST, LAST
+from jobyard.model.index.sorted_view import LAST, LOWEST
 from jobyard.model.job import DEAD, DONE, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.errors import Wrong
-from jobyard.protocols.glidemq.events import Events, Ring
+from jobyard.protocols.glidemq.events import EventRing, QueueEvents
 from jobyard.protocols.glidemq.keyspace import key_parts
-from jobyard.protocols.glidemq.keyspace.gather import Gather, LineGather, RosterGather, Treat
-from jobyard.protocols.glidemq.keyspace.key import Keyed, Scored, ScoreRange
-from jobyard.protocols.glidemq.keyspace.key_parts import Place, text_of
+from jobyard.protocols.glidemq.keyspace.gather import (
+    AppendListGather,
+    FoundTask,
+    Gather,
+    JobsBySeqGather,
+)
+from jobyard.protocols.glidemq.keyspace.key import RedisKey, Scored, ScoreRange
+from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, text_of
 from jobyard.protocols.glidemq.keyspace.sorted_ids import ListedIds
 from jobyard.protocols.glidemq.keyspace.views.fields import (
     ORDER_DONE,
     group_fields,
-    lane_named,
     meta_fields,
     metrics_fields,
     order_done,
     ordering_fields,
+    ordering_named,
 )
 from jobyard.protocols.glidemq.keyspace.views.job import number
 from jobyard.protocols.glidemq.keyspace.views.sets import (
     HIDDEN_MAX,
-    Hidden,
+    HiddenMembers,
     ScheduledGather,
     ended_at,
     few_members,
@@ -52,6 +57,8 @@ from jobyard.protocols.glidemq.keyspace.views.sets import (
     parked_count,
     parked_jobs,
     rank_of,
+    ready_list_of,
+    ready_lists_of,
     repeats,
     resting_member,
     scheduled_count,
@@ -59,11 +66,9 @@ from jobyard.protocols.glidemq.keyspace.views.sets import (
     scheduled_member,
     scheduled_page,
     scheduled_within,
-    shelf_of,
-    shelves_of,
 )
 from jobyard.protocols.glidemq.keyspace.views.writes import (
-    SETTINGS,
+    SETTING_FIELDS,
     drop_meta_fields,
     remove_if_may,
     schedule,
@@ -71,14 +76,14 @@ from jobyard.protocols.glidemq.keyspace.views.writes import (
 )
 
 
-class Part(Keyed):
-    """A part of a queue: of one kind, and there while it holds anything.
+class QueuePart(RedisKey):
+    """A part of a queue: it has one kind, and exists while it holds anything.
 
-    What only tells comes back with the next job: deleted, it says that it is gone.
+    Parts that only show something return with the next job: a delete just reports success.
     """
 
     def __init__(
-        self, kind: i64, yard: Yard, queue: Queue, place: Place, now_ms: i64, events: Events
+        self, kind: i64, yard: Yard, queue: Queue, place: KeyPlace, now_ms: i64, events: QueueEvents
     ) -> None:
         self._kind: i64 = kind
         self._yard = yard
@@ -88,87 +93,87 @@ class Part(Keyed):
         self._now_ms: i64 = now_ms
 
     def is_there(self) -> bool:
-        """Tell whether it holds anything."""
+        """Return whether it holds anything."""
         raise NotImplementedError
 
     def kind(self) -> i64:
-        """Return of which kind it is, if it is there."""
-        return self._kind if self.is_there() else NO_KIND
+        """Return its kind, if it exists."""
+        return self._kind if self.is_there() else ValueKind.NONE
 
     def delete(self) -> bool:
-        """Say that it is gone."""
+        """Report it as deleted."""
         return self.is_there()
 
-    def _removal(self, has: Callable[[Job], bool]) -> Treat:
-        """Return the work of removing the jobs of the queue that are of a kind."""
+    def _removal(self, has: Callable[[Job], bool]) -> FoundTask:
+        """Return a task that removes the jobs of the queue that match."""
         yard = self._yard
-        return Treat(
+        return FoundTask(
             self._events,
-            RosterGather(self._queue, has),
+            JobsBySeqGather(self._queue, has),
             lambda job, now_ms: has(job) and remove_if_may(yard, job, now_ms),
         )
 
 
 @final
-class NoPart(Keyed):
-    """A part of a queue that is not there."""
+class NoPart(RedisKey):
+    """A part of a queue that does not exist."""
 
     def kind(self) -> i64:
-        """Return that it is of none."""
-        return NO_KIND
+        """Return that it has no kind."""
+        return ValueKind.NONE
 
 
 @final
-class NumberKey(Keyed):
-    """The last id of a queue, or how many jobs run that came from its lists."""
+class NumberKey(RedisKey):
+    """The last id of a queue, or the number of running jobs that came from its lists."""
 
-    def __init__(self, yard: Yard, queue: Queue | None, place: Place) -> None:
+    def __init__(self, yard: Yard, queue: Queue | None, place: KeyPlace) -> None:
         self._yard = yard
         self._queue = queue
         self._place = place
 
     def kind(self) -> i64:
-        """Return that it is a number, while there is one to tell."""
-        return NO_KIND if self.text() is None else STRING
+        """Return that it is a string, if there is a number."""
+        return ValueKind.NONE if self.text() is None else ValueKind.STRING
 
     def text(self) -> bytes | None:
         """Return the number."""
         queue = self._queue
         if queue is None:
             return None
-        if self._place.part == key_parts.ID:
+        if self._place.part == key_parts.KeyPart.ID:
             return number(queue.next_seq - 1) if queue.next_seq > 1 else None
         active = list_active(queue)
         return number(active) if active > 0 else None
 
     def set_text(self, value: bytes, expires_ms: i64) -> None:
-        """Take no notice of a client that counts what was counted when the jobs were taken."""
-        if self._place.part != key_parts.LIST_ACTIVE:
+        """Ignore clients that count jobs taken from lists: the yard counts them itself."""
+        if self._place.part != key_parts.KeyPart.LIST_ACTIVE:
             super().set_text(value, expires_ms)
 
     def delete(self) -> bool:
-        """Let ids begin anew once the queue is empty; counts are what they are."""
+        """Restart ids once the queue is empty; counters stay as they are."""
         is_there = self.text() is not None
-        if self._queue is not None and self._place.part == key_parts.ID:
+        if self._queue is not None and self._place.part == key_parts.KeyPart.ID:
             stop_counting(self._yard, self._queue)
         return is_there
 
 
 @final
-class MetaKey(Keyed):
-    """What is set for a queue: what the yard acts by, and what clients note for themselves."""
+class MetaKey(RedisKey):
+    """The settings of a queue: those that the yard enforces, and those that only clients use."""
 
-    def __init__(self, yard: Yard, queue: Queue | None, place: Place, now_ms: i64) -> None:
+    def __init__(self, yard: Yard, queue: Queue | None, place: KeyPlace, now_ms: i64) -> None:
         self._yard = yard
         self._queue = queue
         self._place = place
         self._now_ms: i64 = now_ms
 
     def kind(self) -> i64:
-        """Return that it is a hash, if anything is set or numbered."""
-        shelves = None if self._queue is None else shelves_of(self._queue)
-        is_there = bool(self.fields()) or (shelves is not None and bool(shelves.lanes))
-        return HASH if is_there else NO_KIND
+        """Return that it is a hash, if it has a field or an ordering group."""
+        ready_lists = None if self._queue is None else ready_lists_of(self._queue)
+        is_there = bool(self.fields()) or (ready_lists is not None and bool(ready_lists.orderings))
+        return ValueKind.HASH if is_there else ValueKind.NONE
 
     def _notes(self) -> dict[bytes, bytes]:
         key = stored_values.find(self._yard, self._place.key(), self._now_ms)
@@ -186,7 +191,7 @@ class MetaKey(Keyed):
         return {**self._notes(), **known}
 
     def set_fields(self, fields: dict[bytes, bytes]) -> i64:
-        """Set limits and pause of the queue, and note the rest."""
+        """Set limits and pause of the queue, and store the rest."""
         known = self.fields()
         set_meta_fields(self._yard, self._place.queue_name, fields, self._now_ms)
         notes = {name: value for name, value in fields.items() if _is_note(name, value)}
@@ -195,10 +200,10 @@ class MetaKey(Keyed):
         return len([name for name in fields if name not in known])
 
     def drop_fields(self, names: list[bytes]) -> i64:
-        """Lift limits and pause, and forget notes."""
+        """Remove limits and pause, and stored fields."""
         fields = self.fields()
         known = [name for name in dict.fromkeys(names) if name in fields]
-        settings = [name for name in known if name in SETTINGS]
+        settings = [name for name in known if name in SETTING_FIELDS]
         if settings:
             drop_meta_fields(self._yard, self._place.queue_name, settings, self._now_ms)
         key = stored_values.find(self._yard, self._place.key(), self._now_ms)
@@ -207,27 +212,27 @@ class MetaKey(Keyed):
         return len(known)
 
     def delete(self) -> bool:
-        """Lift all limits, and forget all notes."""
+        """Remove all limits and stored fields."""
         return self.drop_fields(list(self.fields())) > 0
 
 
 def _is_note(name: bytes, value: bytes) -> bool:
-    """Tell whether a field is noted as it is; a limit of zero is none, and only shown."""
-    return name not in SETTINGS or not value.strip(b"0")
+    """Return whether a field is stored as it is; a limit of zero means none and is only shown."""
+    return name not in SETTING_FIELDS or not value.strip(b"0")
 
 
 @final
-class MetricsKey(Keyed):
-    """How many jobs ended, by the minute; they are counted on when the queue has gone."""
+class MetricsKey(RedisKey):
+    """How many jobs ended, per minute; the counters outlive the queue."""
 
-    def __init__(self, yard: Yard, place: Place, ring: Ring | None) -> None:
+    def __init__(self, yard: Yard, place: KeyPlace, ring: EventRing | None) -> None:
         self._yard = yard
         self._place = place
         self._ring = ring
 
     def kind(self) -> i64:
-        """Return that it is a hash, if any ended."""
-        return HASH if self.fields() else NO_KIND
+        """Return that it is a hash, if any job ended."""
+        return ValueKind.HASH if self.fields() else ValueKind.NONE
 
     def field(self, name: bytes) -> bytes | None:
         """Return one field."""
@@ -235,25 +240,29 @@ class MetricsKey(Keyed):
 
     def fields(self) -> dict[bytes, bytes]:
         """Return all fields."""
-        meters = self._yard.meters.get(self._place.queue_name)
-        if meters is None:
+        minute_counters = self._yard.minute_counters.get(self._place.queue_name)
+        if minute_counters is None:
             return {}
         ring = self._ring
-        if self._place.part == key_parts.METRICS_COMPLETED:
-            return metrics_fields(self._yard, meters.done, None if ring is None else ring.done_ms)
-        return metrics_fields(self._yard, meters.failed, None if ring is None else ring.failed_ms)
+        if self._place.part == key_parts.KeyPart.METRICS_COMPLETED:
+            return metrics_fields(
+                self._yard, minute_counters.done, None if ring is None else ring.done_ms
+            )
+        return metrics_fields(
+            self._yard, minute_counters.failed, None if ring is None else ring.failed_ms
+        )
 
     def delete(self) -> bool:
-        """Say that it is gone."""
-        return self.kind() != NO_KIND
+        """Report it as deleted."""
+        return self.kind() != ValueKind.NONE
 
 
 @final
-class LaneKey(Part):
-    """What is known of lanes, which nobody sets but with a job."""
+class OrderingGroupKey(QueuePart):
+    """State of ordering groups, which change only with their jobs."""
 
     def is_there(self) -> bool:
-        """Tell whether there is anything in it."""
+        """Return whether there is anything in it."""
         return bool(self.fields())
 
     def field(self, name: bytes) -> bytes | None:
@@ -264,24 +273,24 @@ class LaneKey(Part):
         """Return all fields."""
         queue = self._queue
         part = self._place.part
-        if part == key_parts.ORDERING:
+        if part == key_parts.KeyPart.ORDERING:
             return ordering_fields(queue)
-        if part == key_parts.GROUP:
-            lane = lane_named(queue, self._place.rest)
-            return {} if lane is None else group_fields(self._yard, lane, self._now_ms)
+        if part == key_parts.KeyPart.GROUP:
+            ordering = ordering_named(queue, self._place.rest)
+            return {} if ordering is None else group_fields(self._yard, ordering, self._now_ms)
         return {}
 
 
 @final
-class ListKey(Part):
-    """Jobs that workers take from a list: promoted ones, or the last that came."""
+class ListKey(QueuePart):
+    """Jobs that workers take from a list: promoted ones, or LIFO jobs."""
 
     def is_there(self) -> bool:
-        """Tell whether a job stands there."""
+        """Return whether the list has a job."""
         return self.items_count() > 0
 
     def items_count(self) -> i64:
-        """Return how many jobs stand there."""
+        """Return the number of jobs in the list."""
         return list_count(self._queue, self._place)
 
     def items(self, start: i64, end: i64) -> list[bytes]:
@@ -289,31 +298,31 @@ class ListKey(Part):
         return list_items(self._queue, self._place)[start:end]
 
     def find_items(self) -> ListedIds | None:
-        """Return the work of listing all ids, if they are many."""
+        """Return a task that lists all ids, if there are many."""
         return find_ids(self._queue, self._place)
 
-    def clear(self) -> Treat | None:
-        """Return the work of removing all jobs that stand there."""
+    def clear(self) -> FoundTask | None:
+        """Return a task that removes all jobs of the list."""
         return self._removal(self._has)
 
     def held_count(self) -> i64:
-        """Return how many jobs stand there."""
+        """Return the number of jobs in the list."""
         return self.items_count()
 
     def _has(self, job: Job) -> bool:
-        return job.state == READY and job.shelf == shelf_of(self._place)
+        return job.state == READY and job.ready_list == ready_list_of(self._place)
 
 
 @final
-class ParkedKey(Part):
+class ParkedKey(QueuePart):
     """Jobs that wait for others of their ordering key."""
 
     def is_there(self) -> bool:
-        """Tell whether any does."""
+        """Return whether there are any."""
         return self.items_count() > 0
 
     def items_count(self) -> i64:
-        """Return how many do."""
+        """Return how many there are."""
         return parked_count(self._queue, self._place.rest)
 
     def items(self, start: i64, end: i64) -> list[bytes]:
@@ -322,15 +331,15 @@ class ParkedKey(Part):
         return [glide_add.id_bytes(job) for job in jobs]
 
 
-class SortedPart(Part):
+class SortedPart(QueuePart):
     """A part of a queue that is a sorted set."""
 
     def is_there(self) -> bool:
-        """Tell whether it has a member."""
+        """Return whether it has a member."""
         return self.scored_count() > 0
 
     def held_count(self) -> i64:
-        """Return how many members there are."""
+        """Return the number of members."""
         return self.scored_count()
 
 
@@ -339,12 +348,12 @@ class ScheduledKey(SortedPart):
     """Jobs that wait to be promoted."""
 
     def scored_count(self) -> i64:
-        """Return how many jobs there are."""
+        """Return the number of jobs."""
         return scheduled_count(self._queue) + len(self._repeats())
 
     def _repeats(self) -> list[Scored]:
-        """Return what subscriptions get again, which few queues have any of."""
-        return [] if self._queue.audience is None else repeats(self._yard, self._queue)
+        """Return the pending redeliveries of subscriptions; few queues have any."""
+        return [] if self._queue.subscriptions is None else repeats(self._yard, self._queue)
 
     def score(self, member: bytes) -> float | None:
         """Return priority and due time of a job."""
@@ -361,7 +370,7 @@ class ScheduledKey(SortedPart):
         return self.scored_page(0, self.scored_count(), is_reversed=False)
 
     def scored_page(self, start: i64, end: i64, *, is_reversed: bool) -> list[Scored]:
-        """Return the jobs from rank `start` up to before `end`."""
+        """Return the jobs from rank `start` up to, not including, `end`."""
         more = self._repeats()
         if more:
             more += [scheduled_member(self._yard, job) for job in scheduled_jobs(self._queue)]
@@ -371,7 +380,7 @@ class ScheduledKey(SortedPart):
         return [scheduled_member(self._yard, job) for job in jobs]
 
     def scored_within(self, within: ScoreRange, *, is_reversed: bool) -> list[Scored]:
-        """Return the jobs whose scores lie in a range."""
+        """Return the jobs whose scores are in a range."""
         jobs = scheduled_within(self._yard, self._queue, within, is_reversed=is_reversed)
         found = [scheduled_member(self._yard, job) for job in jobs]
         more = [one for one in self._repeats() if within.holds(one[1])]
@@ -381,34 +390,34 @@ class ScheduledKey(SortedPart):
         return found
 
     def find_scored(self, within: ScoreRange | None, *, is_reversed: bool) -> Gather | None:
-        """Return the work of finding jobs; None where subscriptions get some again."""
+        """Return a task that finds jobs; None if there are redeliveries."""
         if self._repeats():
             return None
-        low, high = (FIRST, LAST) if within is None else (within.least(), within.most())
+        low, high = (LOWEST, LAST) if within is None else (within.least(), within.most())
         return ScheduledGather(self._yard, self._queue, low, high, is_reversed=is_reversed)
 
     def set_scores(self, scores: dict[bytes, float]) -> i64:
-        """Let jobs come when their scores say, those at rest included."""
+        """Reschedule jobs by their scores; dead jobs are revived."""
         return schedule(self._yard, self._queue, scores, self._now_ms)
 
     def delete(self) -> bool:
-        """Let go of what subscriptions were to get again."""
-        return drop_repeats(self._yard, self._queue) > 0
+        """Drop the redeliveries of subscriptions."""
+        return drop_redeliveries(self._yard, self._queue) > 0
 
-    def clear(self) -> Treat | None:
-        """Return the work of removing all jobs."""
+    def clear(self) -> FoundTask | None:
+        """Return a task that removes all jobs."""
         if scheduled_count(self._queue) == 0:
             return None
-        drop_repeats(self._yard, self._queue)
+        drop_redeliveries(self._yard, self._queue)
         return self._removal(is_scheduled)
 
 
 @final
 class FewKey(SortedPart):
-    """Jobs that wait for a signal; lanes that time holds up."""
+    """Jobs that wait for a signal, or ordering groups that are rate limited."""
 
     def scored_count(self) -> i64:
-        """Return how many members there are."""
+        """Return the number of members."""
         return len(self.scored())
 
     def score(self, member: bytes) -> float | None:
@@ -432,26 +441,26 @@ class RestKey(SortedPart):
         kind: i64,
         yard: Yard,
         queue: Queue,
-        place: Place,
+        place: KeyPlace,
         now_ms: i64,
-        events: Events,
-        hidden: Hidden,
+        events: QueueEvents,
+        hidden: HiddenMembers,
     ) -> None:
         super().__init__(kind, yard, queue, place, now_ms, events)
         self._hidden = hidden
 
     def _state(self) -> i64:
-        return DONE if self._place.part == key_parts.COMPLETED else DEAD
+        return DONE if self._place.part == key_parts.KeyPart.COMPLETED else DEAD
 
-    def _line(self) -> Line:
+    def _line(self) -> AppendList:
         queue = self._queue
-        return queue.done if self._place.part == key_parts.COMPLETED else queue.dead
+        return queue.done if self._place.part == key_parts.KeyPart.COMPLETED else queue.dead
 
     def _left_out(self) -> set[Item]:
         return self._hidden.endings(self._yard, self._queue, self._state())
 
     def scored_count(self) -> i64:
-        """Return how many jobs there are."""
+        """Return the number of jobs."""
         return self._line().live_count - len(self._left_out())
 
     def score(self, member: bytes) -> float | None:
@@ -466,13 +475,13 @@ class RestKey(SortedPart):
         return self.scored_page(0, self._line().live_count, is_reversed=False)
 
     def scored_page(self, start: i64, end: i64, *, is_reversed: bool) -> list[Scored]:
-        """Return the jobs from rank `start` up to before `end`."""
+        """Return the jobs from rank `start` up to, not including, `end`."""
         left_out = self._left_out()
         page = self._line().page(start, end - start, is_reversed=is_reversed, without=left_out)
         return [resting_member(self._yard, item) for item in page]
 
     def scored_within(self, within: ScoreRange, *, is_reversed: bool) -> list[Scored]:
-        """Return the jobs whose ends lie in a range; only of those the ids are looked up."""
+        """Return the jobs that ended in a range; ids are looked up only for those."""
         line = self._line()
         all_of_them = line.page(
             0, line.live_count, is_reversed=is_reversed, without=self._left_out()
@@ -484,7 +493,7 @@ class RestKey(SortedPart):
         ]
 
     def drop_scored(self, members: list[bytes]) -> i64:
-        """Show some no more until they end again: whoever does so is about to bring them back."""
+        """Hide some jobs until they end again: the client is about to revive them."""
         gone: i64 = 0
         left_out = self._left_out()
         for member in dict.fromkeys(members):
@@ -494,24 +503,24 @@ class RestKey(SortedPart):
                 gone += 1
         return gone
 
-    def clear(self) -> Treat | None:
-        """Return the work of removing all of them."""
-        found = LineGather(self._line(), set(), 0, is_reversed=False)
-        return Treat(self._events, found, self._remove)
+    def clear(self) -> FoundTask | None:
+        """Return a task that removes all of them."""
+        found = AppendListGather(self._line(), set(), 0, is_reversed=False)
+        return FoundTask(self._events, found, self._remove)
 
     def _remove(self, job: Job, now_ms: i64) -> bool:
         return job.state == self._state() and remove_if_may(self._yard, job, now_ms)
 
     def find_scored(self, within: ScoreRange | None, *, is_reversed: bool) -> Gather | None:
-        """Return the work of finding jobs by when they ended."""
+        """Return a task that finds jobs by when they ended."""
         offset_ms = self._yard.journal.wall_offset_ms
         left_out = self._left_out()
-        found = LineGather(self._line(), left_out, offset_ms, is_reversed=is_reversed)
+        found = AppendListGather(self._line(), left_out, offset_ms, is_reversed=is_reversed)
         if within is not None:
             found.within(within)
         return found
 
     def check_popped(self, count: i64) -> None:
-        """Refuse to hide more than can be remembered."""
+        """Refuse to hide more jobs than can be remembered."""
         if min(count, self.scored_count()) > HIDDEN_MAX:
-            raise Wrong(f"ERR at most {HIDDEN_MAX} jobs can be taken out at once")
+            raise Wrong(f"ERR at most {HIDDEN_MAX} jobs can be removed at once")

@@ -1,10 +1,11 @@
-"""The stream of a queue, as its ready and its leased jobs make it up.
+"""The stream of a queue, computed from its ready and its leased jobs.
 
-An entry is a job that stands in the stream or was taken from there; its id is the job's place in
-line, so it changes when the job comes back. Whoever holds a job of the stream has its entry
-pending, at whatever door it was taken.
+An entry is a job that is in the stream or was taken from it. Its id is the stamp of the job, so it
+changes when the job returns. The entry of a leased job is pending, whatever door the job was taken
+at.
 
-What is read of the stream costs what is told. Those that are held are gone through by `held`.
+Reading the stream costs as much as is returned. `groups.pending_entries` iterates over held
+entries.
 """
 
 from typing import Final, final
@@ -13,34 +14,35 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.glidemq import add as glide_add
-from jobyard.engine.jobs.listing import roster_of
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
-from jobyard.model.index.sorted_view import FIRST, LAST, Listing
+from jobyard.model.index.sorted_view import LAST, LOWEST, SortedView
 from jobyard.model.job import LEASED, READY, Job
-from jobyard.model.queue import LISTED, Lease, Queue
-from jobyard.model.throttle.ready_lists import STREAM
-from jobyard.protocols.glidemq.keyspace.gather import ListingGather, ListingRefresh
+from jobyard.model.lease import Lease, Proof
+from jobyard.model.queue import Queue
+from jobyard.model.throttle.ready_lists import ReadyList
+from jobyard.protocols.glidemq.keyspace.gather import SortedViewGather, SortedViewRefresh
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.keyspace.views.sets import (
     list_active,
     listings_of,
+    ready_lists_of,
     renewed,
-    shelves_of,
 )
 from jobyard.wire.resp.write import write_pair
 
 GROUP: Final = b"workers"
 ENTRY_MAX: Final = (1 << 63) - 1
 _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
-# What the greatest id may have before its dash.
+# The greatest number that an id may have before its dash.
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
-# So many are looked through one by one.
+# Up to this number, leased jobs are searched one by one.
 _FEW: Final = 4096
-# So many jobs that an order does not know yet are taken in on the way.
+# Up to this number, jobs that a sorted view lacks are added during a read.
 _BEHIND_MAX: Final = 2048
-# So many jobs without an entry may stand between those that have one, beside as many as these.
+# How many jobs without an entry may be among those that have one, on top of as many as those.
 _BETWEEN_MAX: Final = 1024
 
 _DOORS: Final[dict[int, str]] = {
@@ -52,22 +54,24 @@ _DOORS: Final[dict[int, str]] = {
 
 
 def stream_length(queue: Queue) -> i64:
-    """Return how many entries the stream has."""
+    """Return the number of entries in the stream."""
     ready: i64 = len(queue.ready.items) + queue.held_count
-    shelves = shelves_of(queue)
-    if shelves is not None:
-        listed: i64 = len(shelves.promoted.items) + len(shelves.stack.items) + shelves.listed_apart
-        ready -= shelves.staged_count + listed
+    ready_lists = ready_lists_of(queue)
+    if ready_lists is not None:
+        listed: i64 = (
+            len(ready_lists.promoted.items) + len(ready_lists.lifo.items) + ready_lists.listed_apart
+        )
+        ready -= ready_lists.staged_count + listed
     return ready + pending_count(queue)
 
 
 def pending_count(queue: Queue) -> i64:
-    """Return how many entries somebody holds."""
+    """Return how many entries are held."""
     return len(queue.leased.items) - list_active(queue)
 
 
 def last_taken(queue: Queue) -> i64:
-    """Return the id of the entry that was taken last, 0 if none was since the server began."""
+    """Return the id of the entry taken last, 0 if none was since the server started."""
     return abs_stamp(queue.taken_stamp)
 
 
@@ -77,7 +81,7 @@ def entry_stamp(job: Job) -> i64:
 
 
 def entry_text(stamp: i64) -> bytes:
-    """Return the id of an entry as it is written."""
+    """Return the id of an entry as text."""
     return f"{int(stamp >> STAMP_SHIFT)}-{int(stamp & _LOW_MAX)}".encode()
 
 
@@ -88,7 +92,7 @@ def write_entry_id(out: BytesWriter, job: Job) -> None:
 
 
 def parse_entry(text: bytes, low: i64) -> int | None:
-    """Return an entry id as one number; `low` stands for what it leaves out; None for none."""
+    """Parse an entry id as one number; `low` replaces a missing second part; None if invalid."""
     head, dash, tail = text.partition(b"-")
     if not _is_count(head) or (dash and not _is_count(tail)):
         return None
@@ -102,15 +106,15 @@ def _is_count(text: bytes) -> bool:
 
 
 @final
-class StreamListing(Listing):
+class StreamListing(SortedView):
     """Jobs that have an entry, by its id."""
 
     def has(self, job: Job) -> bool:
-        """Tell whether a job has an entry."""
+        """Return whether a job has an entry."""
         if job.state == READY:
-            return job.shelf == STREAM
+            return job.ready_list == ReadyList.STREAM
         lease = job.lease
-        return job.state == LEASED and lease is not None and lease.terms.proof != LISTED
+        return job.state == LEASED and lease is not None and lease.terms.proof != Proof.LISTED
 
     def place_of(self, job: Job) -> i64:
         """Return the id of its entry."""
@@ -120,43 +124,44 @@ class StreamListing(Listing):
 _ENTRIES: Final = StreamListing()
 
 
-def _stream(queue: Queue) -> Listing:
+def _stream(queue: Queue) -> SortedView:
     return renewed(queue, stream_listing(queue), stream_length(queue))
 
 
 @final
-class StreamGather(ListingGather):
+class StreamGather(SortedViewGather):
     """Jobs by their entries from `low` to `high`."""
 
-    def listing(self) -> Listing:
-        """Return the order of the stream."""
+    def listing(self) -> SortedView:
+        """Return the sorted view of the stream."""
         return stream_listing(self._queue)
 
     def length(self) -> i64:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return stream_length(self._queue)
 
     def look(self, most: i64) -> i64:
-        """Look at jobs as they came while they stand so; else at the order of their entries."""
+        """Check jobs by seq while entries are in that order; else use the sorted view."""
         if not is_straight(self._queue):
             return super().look(most)
         step: i64 = -1 if self._is_reversed else 1
-        if self._key == (LAST if self._is_reversed else FIRST):
-            # It begins at this place; later it goes on behind one, which no two entries have.
+        if self._key == (LAST if self._is_reversed else LOWEST):
+            # The search starts at this place; later it continues after one, as no two entries share
+            # it.
             step = 0
-        stretch = roster_of(self._queue).stretch(
+        stretch = jobs_by_seq_of(self._queue).stretch(
             self._place + step,
             self._bound,
             self.span(most),
             _ENTRIES,
             is_reversed=self._is_reversed,
         )
-        stretch.key = FIRST if self._is_reversed else LAST
+        stretch.key = LOWEST if self._is_reversed else LAST
         return self._take_all(stretch, 0)
 
 
-def stream_listing(queue: Queue) -> Listing:
-    """Return the order of the stream, which may not be up to date."""
+def stream_listing(queue: Queue) -> SortedView:
+    """Return the sorted view of the stream, which may not be up to date."""
     listings = listings_of(queue)
     if listings.stream is None:
         listings.stream = StreamListing()
@@ -164,30 +169,32 @@ def stream_listing(queue: Queue) -> Listing:
 
 
 def stream_upkeep(queue: Queue) -> Task | None:
-    """Return the work of putting the entries of a queue in order, if there is much to it."""
+    """Return a task that sorts the entries of a queue, if it is long."""
     if is_straight(queue):
         return None
     listing = stream_listing(queue)
     behind = queue.next_seq - listing.seen_seq() + listing.news_count()
-    return None if behind < _BEHIND_MAX else ListingRefresh(queue, listing, stream_length(queue))
+    return None if behind < _BEHIND_MAX else SortedViewRefresh(queue, listing, stream_length(queue))
 
 
 def stream_page(queue: Queue, low: i64, high: i64, count: i64, *, is_reversed: bool) -> list[Job]:
     """Return up to `count` jobs by their entries from `low` to `high`; all if it is negative."""
     if is_straight(queue):
-        roster = roster_of(queue)
+        jobs_by_seq = jobs_by_seq_of(queue)
         high = min(high, ENTRY_MAX - 1)
-        return roster.between(low, high, count, _ENTRIES, is_reversed=is_reversed)
+        return jobs_by_seq.between(low, high, count, _ENTRIES, is_reversed=is_reversed)
     return _stream(queue).between(low, high, count, is_reversed=is_reversed)
 
 
 def is_straight(queue: Queue) -> bool:
-    """Tell whether the entries of a queue stand in the order its jobs came, and few others between.
+    """Return whether entries are in the order of their jobs, with few other jobs between.
 
-    So it is with plain jobs; no other order need be made for them then.
+    This is so with plain jobs; they need no sorted view then.
     """
-    roster = roster_of(queue)
-    return roster.is_straight and roster.length() <= 2 * stream_length(queue) + _BETWEEN_MAX
+    jobs_by_seq = jobs_by_seq_of(queue)
+    return (
+        jobs_by_seq.is_straight and jobs_by_seq.length() <= 2 * stream_length(queue) + _BETWEEN_MAX
+    )
 
 
 def find_entry(queue: Queue, stamp: i64) -> Job | None:
@@ -197,7 +204,7 @@ def find_entry(queue: Queue, stamp: i64) -> Job | None:
 
 
 def find_pending(queue: Queue, stamps: list[i64]) -> list[Job]:
-    """Return the jobs of those of some entries that somebody holds, in the order they are named."""
+    """Return the jobs of those entries that are held, in the order of `stamps`."""
     found: dict[int, Job] = {}
     if len(queue.leased.items) <= _FEW and not is_straight(queue):
         wanted = {int(stamp) for stamp in stamps}
@@ -220,11 +227,11 @@ def entry_fields(job: Job) -> list[bytes]:
 
 
 def consumer_of(lease: Lease) -> bytes:
-    """Return who holds an entry: a consumer by its name, others by that of their door."""
+    """Return the holder of an entry: the consumer's name, or the name of another door."""
     label = lease.terms.label
     return bytes_of(label or _DOORS.get(int(lease.terms.door), "other"))
 
 
 def idle_ms(lease: Lease, now_ms: i64) -> i64:
-    """Return how long an entry has been with its holder, or nothing was heard of it."""
+    """Return the time since an entry was taken, or since its last heartbeat."""
     return max(now_ms - lease.beat_ms, 0)

@@ -1,4 +1,4 @@
-"""Streams that show a queue: its jobs as entries, and what happened to them lately."""
+"""Streams that show a queue: its jobs as entries, and its recent events."""
 
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Final, final
@@ -7,23 +7,22 @@ from mypy_extensions import i64
 
 from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.jobs.queues import open_queue
-from jobyard.engine.jobs.subscriptions import drop_audience, is_subscribed, unwatch, watch
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import STAMP_SHIFT, Yard
-from jobyard.model.glidemq.stored_values import (
-    NO_KIND,
-    STREAM,
-    StreamEntry,
-    StreamId,
-    StreamReader,
+from jobyard.engine.subscriptions.subscriptions import (
+    drop_subscriptions,
+    is_subscribed,
+    unwatch,
+    watch,
 )
+from jobyard.model.glidemq.stored_values import StreamEntry, StreamId, StreamReader, ValueKind
 from jobyard.model.glidemq.subscriptions import has_entry
 from jobyard.model.job import LEASED, Job
 from jobyard.protocols.glidemq.errors import NOT_CHANGED_SO, Wrong
-from jobyard.protocols.glidemq.events import Events, Ring
-from jobyard.protocols.glidemq.keyspace.gather import Gather, RosterGather, Treat
-from jobyard.protocols.glidemq.keyspace.key import Keyed
-from jobyard.protocols.glidemq.keyspace.key_parts import Place, text_of
+from jobyard.protocols.glidemq.events import EventRing, QueueEvents
+from jobyard.protocols.glidemq.keyspace.gather import FoundTask, Gather, JobsBySeqGather
+from jobyard.protocols.glidemq.keyspace.key import RedisKey
+from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, text_of
 from jobyard.protocols.glidemq.keyspace.views.stream import (
     ENTRY_MAX,
     GROUP,
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
 
 _LOW_MAX: Final = (1 << STAMP_SHIFT) - 1
 _HIGH_MAX: Final = (1 << (63 - STAMP_SHIFT)) - 1
-# Entries that were acknowledged and not deleted; beyond these the first is forgotten.
-HUSKS_MAX: Final = 10_000
+# Recently acknowledged entries; beyond this, the first is forgotten.
+RECENTLY_ACKED_MAX: Final = 10_000
 _ENTRY_FIELDS: Final = frozenset((b"jobId", b"name", b"retryGroup"))
 
 
 def stamp_of(entry_id: StreamId) -> i64:
-    """Return an entry id as one number; what is beyond all of them as the greatest."""
+    """Return an entry id as one number, capped at the greatest."""
     high = min(entry_id[0], _HIGH_MAX)
     low = _LOW_MAX if entry_id[0] > _HIGH_MAX else min(entry_id[1], _LOW_MAX)
     return i64(high << STAMP_SHIFT | low)
@@ -64,23 +63,23 @@ def _id_of(entry: StreamEntry) -> StreamId:
 
 
 @final
-class Husks:
-    """Entries that were acknowledged and are gone, which clients delete none the less.
+class RecentlyAcked:
+    """Entries that were acknowledged and are gone, but that clients still delete.
 
-    In memory only, and only so many: a client deletes right after it has acknowledged.
+    In memory only, and limited: a client deletes an entry right after it has acknowledged it.
     """
 
     def __init__(self) -> None:
         self._stamps: dict[int, None] = {}
 
     def add(self, stamp: i64) -> None:
-        """Remember an entry; no two of any queues have the same stamp."""
-        if len(self._stamps) >= HUSKS_MAX:
+        """Remember an entry; stamps are unique across queues."""
+        if len(self._stamps) >= RECENTLY_ACKED_MAX:
             del self._stamps[next(iter(self._stamps))]
         self._stamps[int(stamp)] = None
 
     def take(self, stamp: i64) -> bool:
-        """Forget an entry; tell whether it was remembered."""
+        """Forget an entry; return whether it was remembered."""
         if int(stamp) not in self._stamps:
             return False
         del self._stamps[int(stamp)]
@@ -88,40 +87,40 @@ class Husks:
 
 
 @final
-class StreamKey(Keyed):
-    """Jobs that stand in the stream of a queue, and those taken from there."""
+class StreamKey(RedisKey):
+    """Jobs in the stream of a queue, and jobs taken from it."""
 
     def __init__(
         self,
         yard: Yard,
         name: str,
-        husks: Husks,
+        recently_acked: RecentlyAcked,
         now_ms: i64,
         groups: dict[str, dict[str, int]],
-        events: Events,
+        events: QueueEvents,
     ) -> None:
         self._yard = yard
         self._events = events
         self._name = name
         self._queue: Queue | None = yard.queues.get(name)
-        self._husks = husks
+        self._recently_acked = recently_acked
         self._groups = groups
         self._now_ms: i64 = now_ms
 
     def kind(self) -> i64:
-        """Return that it is a stream, if there is an entry or somebody made the group."""
+        """Return that it is a stream, if it has an entry or a consumer group."""
         is_made = self._name in self._groups
         is_made = is_made or (self._queue is not None and is_subscribed(self._queue))
-        return STREAM if is_made or self.entries_count() > 0 else NO_KIND
+        return ValueKind.STREAM if is_made or self.entries_count() > 0 else ValueKind.NONE
 
     def entries_count(self) -> i64:
-        """Return how many entries there are."""
+        """Return the number of entries."""
         return 0 if self._queue is None else stream_length(self._queue)
 
     def entries(
         self, first: StreamId, last: StreamId, count: i64, *, is_reversed: bool
     ) -> list[StreamEntry]:
-        """Return at most so many entries from `first` to `last`, both included."""
+        """Return at most `count` entries from `first` to `last`, both included."""
         queue = self._queue
         if queue is None:
             return []
@@ -130,7 +129,7 @@ class StreamKey(Keyed):
         return [StreamEntry(id_of(entry_stamp(job)), entry_fields(job)) for job in jobs]
 
     def find_entries(self, first: StreamId, last: StreamId, *, is_reversed: bool) -> Gather | None:
-        """Return the work of finding the jobs whose entries lie between two ids."""
+        """Return a task that finds the jobs whose entries are between two ids."""
         queue = self._queue
         if queue is None:
             return None
@@ -138,7 +137,7 @@ class StreamKey(Keyed):
         return StreamGather(queue, low, high, is_reversed=is_reversed)
 
     def upkeep(self) -> Task | None:
-        """Return the work of putting entries in order, if much of it is to be done."""
+        """Return a task that sorts entries, if it is long."""
         return None if self._queue is None else stream_upkeep(self._queue)
 
     def last_id(self) -> StreamId:
@@ -146,12 +145,12 @@ class StreamKey(Keyed):
         return id_of(self._yard.last_stamp)
 
     def drop_entries(self, ids: list[StreamId]) -> i64:
-        """Remove jobs that stand in the stream; one that is held is its worker's to end."""
+        """Remove jobs that are in the stream; a held job is for its worker to end."""
         queue = self._queue
         gone: i64 = 0
         for entry_id in ids:
             stamp = stamp_of(entry_id)
-            if self._husks.take(stamp):
+            if self._recently_acked.take(stamp):
                 gone += 1
                 continue
             job = None if queue is None else find_entry(queue, stamp)
@@ -161,31 +160,31 @@ class StreamKey(Keyed):
         return gone
 
     def adopt_entry(self, asked: bytes, fields: list[bytes]) -> StreamId | None:
-        """Let a job that is there come to stand in the stream, for all or for one group."""
+        """Move an existing job into the stream, for all or for one group."""
         if asked != b"*":
-            raise Wrong("ERR the id of an entry is the place of its job in line: say *")
+            raise Wrong("ERR the server chooses the ids of entries: use *")
         named = dict(zip(fields[::2], fields[1::2], strict=True))
         if b"jobId" not in named or not named.keys() <= _ENTRY_FIELDS:
             raise Wrong(NOT_CHANGED_SO)
         queue = self._queue
         job = None if queue is None else glide_add.find(self._yard, queue, text_of(named[b"jobId"]))
         if queue is None or job is None:
-            raise Wrong("ERR an entry is a job, and there is none of that id: add it first")
+            raise Wrong("ERR an entry is a job, and there is no job with this id: add it first")
         return id_of(readmit(self._yard, job, named.get(b"retryGroup", GROUP), self._now_ms))
 
-    def trim_oldest(self, count: i64) -> Treat | None:
-        """Return the work of removing the oldest jobs nobody runs, so many of them."""
+    def trim_oldest(self, count: i64) -> FoundTask | None:
+        """Return a task that removes the oldest `count` jobs that are not running."""
         queue = self._queue
         if queue is None:
             return None
         found = StreamGather(queue, 0, ENTRY_MAX - 1, is_reversed=False)
-        # Among the oldest may be all that run.
+        # All running jobs may be among the oldest.
         found.limit(0, count + len(queue.leased.items))
         return self.trim_found(found, count)
 
-    def trim_found(self, found: Gather, most: i64) -> Treat:
-        """Return the work of removing up to so many jobs that are found and nobody runs."""
-        treat = Treat(self._events, found, self._trim)
+    def trim_found(self, found: Gather, most: i64) -> FoundTask:
+        """Return a task that removes up to `most` of the jobs found that are not running."""
+        treat = FoundTask(self._events, found, self._trim)
         treat.oldest_first = True
         treat.is_quiet = False
         treat.most = most
@@ -195,22 +194,22 @@ class StreamKey(Keyed):
         return job.state != LEASED and has_entry(job) and remove_if_may(self._yard, job, now_ms)
 
     def delete(self) -> bool:
-        """Say that a stream without jobs is gone, and let its groups go."""
-        is_there = self.kind() != NO_KIND
-        # Who still reads as one of them is noted again with the next reading.
+        """Report a stream without jobs as deleted, and drop its groups."""
+        is_there = self.kind() != ValueKind.NONE
+        # Consumers that still read are added again with their next read.
         self._groups.pop(self._name, None)
         if self._queue is not None:
-            drop_audience(self._yard, self._queue)
+            drop_subscriptions(self._yard, self._queue)
         return is_there
 
-    def clear(self) -> Treat | None:
-        """Return the work of removing all jobs, those that run at this door included."""
+    def clear(self) -> FoundTask | None:
+        """Return a task that removes all jobs, including those that run at this door."""
         queue = self._queue
         if queue is None or stream_length(queue) == 0:
             return None
         self.delete()
-        found = RosterGather(queue, has_entry)
-        return Treat(self._events, found, self._remove)
+        found = JobsBySeqGather(queue, has_entry)
+        return FoundTask(self._events, found, self._remove)
 
     def held_count(self) -> i64:
         """Return how many jobs have an entry."""
@@ -220,41 +219,41 @@ class StreamKey(Keyed):
         return has_entry(job) and remove_if_may(self._yard, job, now_ms)
 
     def watch(self, reader: StreamReader) -> None:
-        """Tell somebody of every job that comes here."""
+        """Notify a reader of every job that comes here."""
         self._queue = open_queue(self._yard, self._name)
         watch(self._queue, reader)
 
     def unwatch(self, reader: StreamReader) -> None:
-        """Tell them no more."""
+        """Stop notifying a reader."""
         if self._queue is not None:
             unwatch(self._yard, self._queue, reader)
 
 
 @final
-class EventsKey(Keyed):
-    """What happened in a queue lately."""
+class EventsKey(RedisKey):
+    """Recent events of a queue."""
 
-    def __init__(self, events: Events, place: Place) -> None:
+    def __init__(self, events: QueueEvents, place: KeyPlace) -> None:
         self._events = events
         self._name = place.queue_name
 
-    def _ring(self) -> Ring | None:
+    def _ring(self) -> EventRing | None:
         return self._events.rings.get(self._name)
 
     def kind(self) -> i64:
-        """Return that it is a stream, once anything was told."""
+        """Return that it is a stream, once there was an event."""
         ring = self._ring()
-        return STREAM if ring is not None and ring.is_there else NO_KIND
+        return ValueKind.STREAM if ring is not None and ring.is_there else ValueKind.NONE
 
     def entries_count(self) -> i64:
-        """Return how many events there are."""
+        """Return the number of events."""
         ring = self._ring()
         return 0 if ring is None else len(ring.entries)
 
     def entries(
         self, first: StreamId, last: StreamId, count: i64, *, is_reversed: bool
     ) -> list[StreamEntry]:
-        """Return at most so many events from `first` to `last`, both included."""
+        """Return at most `count` events from `first` to `last`, both included."""
         ring = self._ring()
         if ring is None:
             return []
@@ -276,13 +275,13 @@ class EventsKey(Keyed):
         return self._events.ring_of(self._name).last_id
 
     def add_entry(self, entry_id: StreamId, fields: list[bytes]) -> None:
-        """Add an event that a client tells."""
+        """Add an event from a client."""
         if self._events.is_ahead(entry_id):
-            raise Wrong("ERR the ids of events are times, and this one is too far ahead")
+            raise Wrong("ERR event ids are times, and this one is too far in the future")
         self._events.ring_of(self._name).add(entry_id, fields)
 
     def drop_entries(self, ids: list[StreamId]) -> i64:
-        """Forget events."""
+        """Remove events."""
         ring = self._ring()
         if ring is None:
             return 0
@@ -292,13 +291,13 @@ class EventsKey(Keyed):
         return before - len(ring.entries)
 
     def drop_oldest(self, count: i64) -> None:
-        """Forget the oldest events, so many of them."""
+        """Remove the oldest `count` events."""
         ring = self._ring()
         if ring is not None:
             del ring.entries[: int(count)]
 
     def delete(self) -> bool:
-        """Forget all events."""
+        """Remove all events."""
         ring = self._ring()
         if ring is None or not ring.is_there:
             return False
@@ -307,11 +306,11 @@ class EventsKey(Keyed):
         return True
 
     def watch(self, reader: StreamReader) -> None:
-        """Tell somebody of every new event."""
+        """Notify a reader of every new event."""
         self._events.ring_of(self._name).readers.append(reader)
 
     def unwatch(self, reader: StreamReader) -> None:
-        """Tell them no more."""
+        """Stop notifying a reader."""
         ring = self._ring()
         if ring is not None and reader in ring.readers:
             ring.readers.remove(reader)

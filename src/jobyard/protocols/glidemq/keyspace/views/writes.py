@@ -1,8 +1,8 @@
-"""What changes of keys that show jobs mean: a verb where there is one, else a note.
+"""What a change to a key that shows jobs means: a verb where there is one, else a stored field.
 
-Clients write some fields of a job by themselves: progress, new data, labels of parents, what their
-own machinery remembers. Fields that follow from the state of a job are the yard's to tell: what is
-written into them is a note, shown until something happens to the job, and never moves it.
+Clients write some fields of a job themselves: progress, new data, labels of parents, what their own
+code needs. Fields that follow from the state of a job belong to the yard: what a client writes into
+them is shown until something happens to the job, and never moves it.
 """
 
 from typing import Final
@@ -13,41 +13,34 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.glidemq.flows import is_member, link_parent
 from jobyard.engine.glidemq.move import copy_part, remove, set_delay
 from jobyard.engine.glidemq.take import beat
-from jobyard.engine.jobs import flows, subscriptions
+from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.move import promote, revive, set_body
 from jobyard.engine.jobs.queues import copy_settings, end_pause, open_queue, set_settings
 from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard, abs_stamp
+from jobyard.engine.subscriptions import subscriptions
 from jobyard.errors import NotFound
-from jobyard.model.details import (
-    DROPPED,
-    PROGRESS,
-    Fields,
-    LogLine,
-    Member,
-    glide_field,
-    log_field,
-    overlay_field,
-)
+from jobyard.model.details import LogLine, Member, MemberState
+from jobyard.model.details_codec import FieldWriter, Tag, glide_field, log_field, overlay_field
 from jobyard.model.family import GLIDE
 from jobyard.model.glidemq.fields import GlidePart
 from jobyard.model.glidemq.subscriptions import has_entry
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ready_lists import STAGED, STREAM
+from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.throttle.settings import NO_LIMIT
 from jobyard.protocols.glidemq.errors import NOT_CHANGED_SO, Wrong
 from jobyard.protocols.glidemq.function_call import NUMBER_MAX, whole
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of, text_of
-from jobyard.protocols.glidemq.keyspace.views.job import NOTE, standing
+from jobyard.protocols.glidemq.keyspace.views.job import NOTE_MARK, standing
 from jobyard.protocols.glidemq.keyspace.views.sets import PRIORITY_SHIFT, is_scheduled
 from jobyard.protocols.glidemq.keyspace.views.stream import GROUP
 from jobyard.wire.payload import codec_of
 
 _SCORE_MAX: Final = float(1 << 54)
 
-# Fields of a job that say how it stands.
+# Fields that reflect the state of a job.
 _TOLD: Final = frozenset(
     (
         b"state",
@@ -65,7 +58,7 @@ _TOLD: Final = frozenset(
 )
 _NOT_NOTED: Final = (b"id", b"data", b"lastActive")
 _LABELS: Final = (b"parentId", b"parentQueue", b"parentIds", b"parentQueues", b"schedulerName")
-SETTINGS: Final = frozenset(
+SETTING_FIELDS: Final = frozenset(
     (b"paused", b"globalConcurrency", b"rateLimitMax", b"rateLimitDuration")
 )
 
@@ -74,8 +67,8 @@ SETTINGS: Final = frozenset(
 
 
 def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64) -> None:
-    """Set fields of a job that a client may set; all of them or, where there is no room, none."""
-    news = Fields()
+    """Set fields of a job that a client may set: all of them or, without room, none."""
+    news = FieldWriter()
     part: GlidePart | None = None
     is_noted = False
     for name, value in fields.items():
@@ -96,22 +89,22 @@ def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64
         beat(job, now_ms)
         subscriptions.beat(job.queue, job, now_ms)
     if b"progress" in fields and yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.PROGRESS, job.queue, job, now_ms))
+        yard.bus.tell(bus.Event(bus.EventName.PROGRESS, job.queue, job, now_ms))
 
 
-def _note_field(news: Fields, job: Job, name: bytes, value: bytes) -> None:
-    if name.startswith(NOTE):
+def _note_field(news: FieldWriter, job: Job, name: bytes, value: bytes) -> None:
+    if name.startswith(NOTE_MARK):
         raise Wrong(NOT_CHANGED_SO)
     if name == b"progress":
-        news.text(PROGRESS, f"{_text(value)}\0")
+        news.text(Tag.PROGRESS, f"{_text(value)}\0")
     elif name in _TOLD:
-        overlay_field(news, NOTE + name, standing(job) + value)
+        overlay_field(news, NOTE_MARK + name, standing(job) + value)
     else:
         overlay_field(news, name, value)
 
 
 def set_data(yard: Yard, job: Job, data: bytes, now_ms: i64) -> None:
-    """Give a job other data; with it goes how it is written, for the other doors."""
+    """Replace the data of a job, and its codec, which other doors need."""
     set_body(yard, job, data, codec_of(data), now_ms)
 
 
@@ -134,16 +127,16 @@ def _text(value: bytes) -> str:
 
 
 def drop_job_fields(yard: Yard, job: Job, names: list[bytes]) -> i64:
-    """Forget fields that a client had set; return how many there were."""
-    extra = job.extra
-    part = None if extra is None else extra.glide
+    """Remove fields that a client had set; return how many existed."""
+    details = job.details
+    part = None if details is None else details.glide
     overlay = None if part is None else part.overlay
     if overlay is None:
         return 0
     known: set[bytes] = set()
-    news = Fields()
+    news = FieldWriter()
     for name in dict.fromkeys(names):
-        for written in (name, NOTE + name):
+        for written in (name, NOTE_MARK + name):
             if written in overlay:
                 overlay_field(news, written, None)
                 known.add(name)
@@ -157,11 +150,11 @@ def remove_job(yard: Yard, job: Job, now_ms: i64) -> None:
     try:
         remove(yard, job, now_ms)
     except NotFound:
-        raise Wrong("ERR the job runs at another door") from None
+        raise Wrong("ERR the job is running at another door") from None
 
 
 def remove_if_may(yard: Yard, job: Job, now_ms: i64) -> bool:
-    """Remove a job, unless it runs at another door; tell whether it was."""
+    """Remove a job, unless it runs at another door; return whether it was removed."""
     try:
         remove(yard, job, now_ms)
     except NotFound:
@@ -171,17 +164,17 @@ def remove_if_may(yard: Yard, job: Job, now_ms: i64) -> bool:
 
 def add_log(yard: Yard, job: Job, lines: list[bytes], now_ms: i64) -> None:
     """Add lines to the log of a job."""
-    news = Fields()
+    news = FieldWriter()
     for line in lines:
         log_field(news, LogLine(now_ms, "", _text(line)))
     yard.note(job, news.done())
 
 
-# -- when a job comes --------------------------------------------------------------------------
+# -- schedule of a job -------------------------------------------------------------------------
 
 
 def schedule(yard: Yard, queue: Queue, scores: dict[bytes, float], now_ms: i64) -> i64:
-    """Let jobs come when their scores say; a dead one is brought back. Return how many are new."""
+    """Reschedule jobs by their scores; a dead one is revived. Return how many are new."""
     found: list[tuple[Job, i64]] = []
     for member, score in scores.items():
         job = glide_add.find(yard, queue, text_of(member))
@@ -193,7 +186,7 @@ def schedule(yard: Yard, queue: Queue, scores: dict[bytes, float], now_ms: i64) 
         if not is_scheduled(job):
             new += 1
         if job.state == DEAD:
-            revive(yard, job, now_ms, STAGED if job.family == GLIDE else STREAM)
+            revive(yard, job, now_ms, ReadyList.STAGED if job.family == GLIDE else ReadyList.STREAM)
         wait_ms = label - yard.journal.wall_offset_ms - now_ms
         if label > 0 and wait_ms > 0:
             set_delay(yard, job, wait_ms, now_ms)
@@ -201,17 +194,17 @@ def schedule(yard: Yard, queue: Queue, scores: dict[bytes, float], now_ms: i64) 
 
 
 def readmit(yard: Yard, job: Job, group: bytes, now_ms: i64) -> i64:
-    """Let a job stand in the stream, or come to one subscription again; return its entry.
+    """Move a job into the stream, or redeliver it to one subscription; return its entry.
 
-    One that is delayed, staged or on another shelf is promoted, one at rest is brought back.
+    A job that is delayed, staged or in another ready list is promoted; one that ended is revived.
     """
     if group != GROUP and has_entry(job):
         subscription = subscriptions.find(job.queue, group)
         if subscription is None:
-            raise Wrong("NOGROUP No such consumer group to give the entry to")
+            raise Wrong("NOGROUP No such consumer group for this entry")
         return subscriptions.repeat_at(yard, job.queue, subscription, job, now_ms, now_ms).stamp
     if job.state in (LEASED, BLOCKED):
-        raise Wrong("ERR the job runs, or waits for others: it has its place")
+        raise Wrong("ERR the job is running, or waits for its children")
     yard.now_ms = max(yard.now_ms, now_ms)
     if job.state in (DEAD, DONE):
         revive(yard, job, now_ms)
@@ -220,16 +213,16 @@ def readmit(yard: Yard, job: Job, group: bytes, now_ms: i64) -> i64:
     return abs_stamp(job.stamp)
 
 
-# -- whom a job waits for ----------------------------------------------------------------------
+# -- children of a job -------------------------------------------------------------------------
 
 
 def link_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64:
-    """Let a job wait for more; return how many of them are new."""
+    """Make a job wait for more children; return how many of them are new."""
     try:
         labels = dict.fromkeys([one.decode() for one in members])
     except UnicodeDecodeError:
-        # They are kept as text.
-        raise Wrong("ERR the name of a job is not UTF-8") from None
+        # They are stored as text.
+        raise Wrong("ERR the job name is not UTF-8") from None
     new = [label for label in labels if not is_member(job, label)]
     for label in new:
         link_parent(yard, job, job_of_member(yard, label), label, now_ms)
@@ -237,28 +230,28 @@ def link_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64
 
 
 def settle_members(yard: Yard, job: Job, members: list[bytes], now_ms: i64) -> i64:
-    """Let a job wait for some no longer; return how many there were."""
+    """Stop a job from waiting for some children; return how many it had."""
     wanted = {text_of(one) for one in members}
     found: list[Member] = []
-    # Once through them, however many are meant.
+    # One pass over the children, however many are named.
     for member in _members(job):
-        if member.label in wanted and member.state != DROPPED:
+        if member.label in wanted and member.state != MemberState.DROPPED:
             wanted.discard(member.label)
             found.append(member)
     freed: list[Queue] = []
     for member in found:
-        flows.change(yard, job, member, DROPPED, b"", freed, now_ms)
+        flows.change(yard, job, member, MemberState.DROPPED, b"", freed, now_ms)
     flows.serve(yard, freed, now_ms)
     return len(found)
 
 
 def _members(job: Job) -> list[Member]:
-    extra = job.extra
-    return [] if extra is None or extra.members is None else extra.members
+    details = job.details
+    return [] if details is None or details.members is None else details.members
 
 
 def job_of_member(yard: Yard, label: str) -> Job | None:
-    """Return the job that the member of a flow names, as `<prefix>:{<queue>}:<id>`."""
+    """Return the job that a flow member names, as `<prefix>:{<queue>}:<id>`."""
     head, _, job_id = label.rpartition(":")
     try:
         name = parse_key(bytes_of(head + ":id"))
@@ -268,12 +261,12 @@ def job_of_member(yard: Yard, label: str) -> Job | None:
     return None if queue is None else glide_add.find(yard, queue, job_id)
 
 
-# -- what is set for a queue -------------------------------------------------------------------
+# -- settings of a queue -----------------------------------------------------------------------
 
 
 def set_meta_fields(yard: Yard, name: str, fields: dict[bytes, bytes], now_ms: i64) -> None:
     """Set limits and pause of a queue."""
-    known = {field: value for field, value in fields.items() if field in SETTINGS}
+    known = {field: value for field, value in fields.items() if field in SETTING_FIELDS}
     if not known:
         return
     numbers: dict[bytes, i64] = {}
@@ -303,7 +296,7 @@ def _limit(number: i64) -> i64:
 
 
 def drop_meta_fields(yard: Yard, name: str, fields: list[bytes], now_ms: i64) -> None:
-    """Lift limits and pause of a queue."""
+    """Remove limits and pause of a queue."""
     queue = yard.queues.get(name)
     if queue is None:
         return

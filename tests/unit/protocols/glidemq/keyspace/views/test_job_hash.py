@@ -1,4 +1,4 @@
-"""The hash of a job, field by field, after each thing that may happen to it."""
+"""The hash of a job, field by field, after each possible change."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.support.bare_glidemq import BareGlidemq
 from tests.support.glidemq_calls import Library
 from tests.support.memory_storage import MemoryStorage
 
-# What says how a job stands.
+# Fields that show the state of a job.
 STANDING = (
     "state", "attemptsMade", "delay", "processedOn", "finishedOn", "failedReason", "returnvalue",
     "stalledCount", "lastActive",

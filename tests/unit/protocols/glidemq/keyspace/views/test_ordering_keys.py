@@ -1,4 +1,4 @@
-"""Keys that show lanes, lists and flows, read after each thing that changes them."""
+"""Keys that show ordering groups, lists and flows, read after each change."""
 
 import json
 from typing import Any
@@ -201,11 +201,11 @@ def test_suspended_jobs_are_scored_by_when_it_is_too_late(library: Library) -> N
 
 def test_parents_are_not_looked_through_for_who_waits_for_a_signal(library: Library) -> None:
     flow(library, 1)
-    roster = library.site.yard.queues["tasks"].roster
-    assert roster is not None
+    jobs_by_seq = library.site.yard.queues["tasks"].jobs_by_seq
+    assert jobs_by_seq is not None
     sweep = ["suspended", "events", "failed", "metrics:failed"]
     assert library.call("sweepSuspended", sweep, library.ts(), library.p + ":") == 0
-    assert not roster.may_wait_for_signals
+    assert not jobs_by_seq.may_wait_for_signals
     job_id, entry = library.read()[0]
     keys = [f"job:{job_id}", "stream", "events", "suspended"]
     library.call("suspend", keys, job_id, entry, "workers", library.ts(), "", 50)
@@ -213,4 +213,4 @@ def test_parents_are_not_looked_through_for_who_waits_for_a_signal(library: Libr
     library.site.tick(60)
     assert library.call("sweepSuspended", sweep, library.ts(), library.p + ":") == 1
     assert scores(library, "suspended") == {}
-    assert not roster.may_wait_for_signals
+    assert not jobs_by_seq.may_wait_for_signals

@@ -1,4 +1,4 @@
-"""The stream of a queue: what is added, what is deleted after it was acknowledged, who waits."""
+"""The stream of a queue: additions, deletions after an acknowledgement, waiting readers."""
 
 import pytest
 
@@ -70,8 +70,8 @@ def test_an_entry_that_can_be_no_job_is_refused(library: Library) -> None:
     refused = library.client.refused
     stream = library.key("stream")
     assert "add it first" in refused("XADD", stream, "*", "jobId", "9")
-    assert "say *" in refused("XADD", stream, "77-1", "jobId", "2")
-    assert "it has its place" in refused("XADD", stream, "*", "jobId", "1")
+    assert "use *" in refused("XADD", stream, "77-1", "jobId", "2")
+    assert "waits for its children" in refused("XADD", stream, "*", "jobId", "1")
     assert refused("XADD", stream, "*", "name", "mail")
     assert refused("XADD", stream, "*", "jobId", "2", "color", "red")
     assert refused("XADD", stream, "*", "jobId", "2", "retryGroup", "none").startswith("NOGROUP")
@@ -121,12 +121,12 @@ def test_what_was_acknowledged_can_be_deleted_once(library: Library) -> None:
 
 
 def test_only_so_many_acknowledged_entries_are_remembered(library: Library) -> None:
-    husks = library.site.door.husks
+    recently_acked = library.site.door.recently_acked
     for stamp in range(1, 10_002):
-        husks.add(stamp)
-    assert not husks.take(1)
-    assert husks.take(2)
-    assert husks.take(10_001)
+        recently_acked.add(stamp)
+    assert not recently_acked.take(1)
+    assert recently_acked.take(2)
+    assert recently_acked.take(10_001)
 
 
 # -- XREAD ---------------------------------------------------------------------------------------
@@ -134,40 +134,40 @@ def test_only_so_many_acknowledged_entries_are_remembered(library: Library) -> N
 
 def test_one_who_only_looks_is_told_of_what_comes(library: Library) -> None:
     stream = library.key("stream")
-    onlooker = library.site.connect()
-    onlooker.send("XREAD", "BLOCK", 0, "STREAMS", stream, "$")
+    observer = library.site.connect()
+    observer.send("XREAD", "BLOCK", 0, "STREAMS", stream, "$")
     assert library.client.ask("TYPE", stream) == b"none"
     library.add(delay=1000)
-    assert onlooker.hear() == []
+    assert observer.hear() == []
     library.site.tick(1000)
     library.promote()
-    [[[_, [[_, fields]]]]] = onlooker.hear()
+    [[[_, [[_, fields]]]]] = observer.hear()
     assert fields[:2] == [b"jobId", b"1"]
-    # Nobody has taken it.
+    # It has not been taken.
     assert library.state("1") == "waiting"
-    assert library.site.yard.queues[library.name].audience is None
+    assert library.site.yard.queues[library.name].subscriptions is None
 
 
 def test_a_queue_nobody_looks_at_any_more_goes(library: Library) -> None:
-    onlooker = library.site.connect()
-    onlooker.send("XREAD", "BLOCK", 50, "STREAMS", library.key("stream"), "$")
+    observer = library.site.connect()
+    observer.send("XREAD", "BLOCK", 50, "STREAMS", library.key("stream"), "$")
     assert library.name in library.site.yard.queues
     library.site.tick(50)
-    assert onlooker.hear() == [None]
+    assert observer.hear() == [None]
     assert library.name not in library.site.yard.queues
 
 
 def test_an_onlooker_stays_when_the_last_group_goes(library: Library) -> None:
     mails = Subscriber(library, "mails").create()
     mails.block()
-    onlooker = library.site.connect()
-    onlooker.send("XREAD", "BLOCK", 0, "STREAMS", mails.stream, "$")
+    observer = library.site.connect()
+    observer.send("XREAD", "BLOCK", 0, "STREAMS", mails.stream, "$")
     library.client.ask("XGROUP", "DESTROY", mails.stream, "mails")
     assert mails.client.take_raw().startswith(b"-NOGROUP")
     library.add(priority=4)
     library.promote()
-    # Without a group it goes to the list, as ever.
+    # Without a group it goes to the list, as before.
     assert library.counts()["lists"] == 1
     library.add()
-    [[[_, [[_, fields]]]]] = onlooker.hear()
+    [[[_, [[_, fields]]]]] = observer.hear()
     assert fields[1] == b"2"

@@ -1,22 +1,28 @@
-"""The verbs of subscriptions: who reads all jobs of a queue, what they were given, what is over.
+"""The verbs of subscriptions: consumers that read all jobs of a queue, deliveries, redeliveries.
 
 A subscription takes no job away and keeps none from being taken; a job that is taken, done or
-removed elsewhere is gone for it too. The journal remembers what is over and what is to come again,
-not to whom an entry was given: as leases do, deliveries end with a restart, and what was not
-acknowledged is given anew. Who had it may still acknowledge it until somebody has it again.
+removed elsewhere is gone for it too. The journal stores what is done and what will be redelivered,
+not which consumer has an entry: like leases, deliveries end with a restart, and entries that were
+not acknowledged are delivered again. Their former consumers can still acknowledge them until then.
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.deliveries import DeliveryWalk, Freeing, Sweeping
 from jobyard.engine.jobs.listing import jobs_in
 from jobyard.engine.jobs.queues import drop_if_idle, open_queue
-from jobyard.engine.jobs.subscription_entries import (
-    DONE,
-    FLOOR,
-    REPEAT,
+from jobyard.engine.state.timers import Alarm
+from jobyard.engine.state.yard import Yard, abs_stamp
+from jobyard.engine.subscriptions.deliveries import (
+    DeliveryWalk,
+    StaleDeliveryTask,
+    SubscriptionFreeing,
+)
+from jobyard.engine.subscriptions.entries import (
+    ACKED_ENTRY,
+    FLOOR_ENTRY,
+    REDELIVERY_ENTRY,
     LeftEntries,
     StaleEntries,
     drop,
@@ -25,19 +31,17 @@ from jobyard.engine.jobs.subscription_entries import (
     is_of,
     note_done,
     note_floor,
-    note_repeat,
+    note_redelivery,
     repeat_facts,
 )
-from jobyard.engine.state.timers import Alarm
-from jobyard.engine.state.yard import Yard, abs_stamp
-from jobyard.model.entry import AUDIENCE, Entry
+from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.family import LOCK_DURATION, traits
 from jobyard.model.glidemq.stored_values import StreamReader
 from jobyard.model.glidemq.subscriptions import (
-    Audience,
     Delivery,
-    Repeat,
+    Redelivery,
     Subscription,
+    Subscriptions,
     has_entry,
     is_entry,
 )
@@ -47,19 +51,19 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 
 _STANDING: Final = frozenset((READY, LEASED))
-# What is over below the floor and is forgotten at a time, at the least: so nobody is ever behind.
+# Done entries below the floor that are dropped at a time, at least, so that drops keep up.
 _FORGOTTEN_AT_ONCE: Final = 256
 # Entries that are looked at in one go.
 _LOOKED_AT: Final = 256
-# Repeats that become due in one go; the others do in the turns that follow.
+# Redeliveries that become ready in one go; the others follow in later turns.
 _DUE_AT_ONCE: Final = 500
-# What it takes to give an entry again, in units of work.
+# Cost of a redelivery, in units of work.
 GIVE_UNITS: Final = 10
 
 
 @final
-class RepeatsDue(Alarm):
-    """Lets subscriptions of a queue get again what is due."""
+class RedeliveryAlarm(Alarm):
+    """Makes the due redeliveries of a queue ready."""
 
     def __init__(self, yard: Yard, queue: Queue) -> None:
         super().__init__(yard.new_number(), NEVER_MS, 0)
@@ -67,7 +71,7 @@ class RepeatsDue(Alarm):
         self._queue = queue
 
     def ring(self, now_ms: i64) -> None:
-        """Let go of what is due."""
+        """Make due redeliveries ready."""
         repeat_due(self._yard, self._queue, now_ms, now_ms)
 
 
@@ -76,69 +80,69 @@ class RepeatsDue(Alarm):
 
 def find(queue: Queue | None, name: bytes) -> Subscription | None:
     """Return the subscription of that name."""
-    if queue is None or queue.audience is None:
+    if queue is None or queue.subscriptions is None:
         return None
-    return queue.audience.subscriptions.get(name)
+    return queue.subscriptions.by_name.get(name)
 
 
 def is_alive(queue: Queue, subscription: Subscription) -> bool:
-    """Tell whether a subscription has not ended."""
+    """Return whether a subscription has not ended."""
     return find(queue, subscription.name) is subscription
 
 
-def audience_of(queue: Queue) -> Audience:
-    """Return the audience of a queue, making it on first use."""
-    audience = queue.audience
-    if audience is None:
-        audience = Audience()
-        queue.audience = audience
-    if not audience.is_filled:
+def subscriptions_of(queue: Queue) -> Subscriptions:
+    """Return the subscriptions of a queue; create their table on first use."""
+    subscriptions = queue.subscriptions
+    if subscriptions is None:
+        subscriptions = Subscriptions()
+        queue.subscriptions = subscriptions
+    if not subscriptions.is_filled:
         for job in jobs_in(queue, _STANDING):
             if has_entry(job):
-                audience.take_in(job)
-        audience.is_filled = True
-    return audience
+                subscriptions.take_in(job)
+        subscriptions.is_filled = True
+    return subscriptions
 
 
 def watch(queue: Queue, reader: StreamReader) -> None:
-    """Tell a reader of whatever comes to the stream of a queue, which stays as long as it is."""
-    if queue.audience is None:
-        queue.audience = Audience()
-    queue.audience.readers.append(reader)
+    """Notify a reader of new entries in the stream of a queue; keeps the queue alive."""
+    if queue.subscriptions is None:
+        queue.subscriptions = Subscriptions()
+    queue.subscriptions.readers.append(reader)
 
 
 def unwatch(yard: Yard, queue: Queue, reader: StreamReader) -> None:
-    """Tell a reader no more."""
-    audience = queue.audience
-    if audience is not None and reader in audience.readers:
-        audience.readers.remove(reader)
-        let_go(yard, queue, audience)
+    """Stop notifying a reader."""
+    subscriptions = queue.subscriptions
+    if subscriptions is not None and reader in subscriptions.readers:
+        subscriptions.readers.remove(reader)
+        let_go(yard, queue, subscriptions)
 
 
-def let_go(yard: Yard, queue: Queue, audience: Audience) -> None:
-    """Let an audience go that nobody is part of."""
-    if audience.subscriptions or audience.readers or audience.filling_count > 0:
+def let_go(yard: Yard, queue: Queue, subscriptions: Subscriptions) -> None:
+    """Drop the subscriptions table of a queue if it has no subscription and no reader."""
+    if subscriptions.by_name or subscriptions.readers or subscriptions.filling_count > 0:
         return
-    if audience.alarm is not None:
-        yard.disarm(audience.alarm)
-    queue.audience = None
-    if audience.count() > 0:
-        yard.tasks.follow(Freeing(audience))
+    if subscriptions.alarm is not None:
+        yard.disarm(subscriptions.alarm)
+    queue.subscriptions = None
+    if subscriptions.count() > 0:
+        yard.tasks.follow(SubscriptionFreeing(subscriptions))
     drop_if_idle(yard, queue)
 
 
 def subscribe(yard: Yard, queue: Queue, name: bytes, cursor: i64) -> Subscription:
-    """Let all jobs behind a stamp be read under a name nobody has."""
+    """Create a subscription with a new name that reads all jobs after a stamp."""
     subscription = Subscription(name, cursor)
     subscription.birth = yard.journal.next_record()
     subscription.epoch = subscription.birth
     note_floor(yard, queue, subscription, is_needed=True)
-    audience_of(queue).subscriptions[name] = subscription
+    subscriptions_of(queue).by_name[name] = subscription
     return subscription
 
 
 def move_to(yard: Yard, queue: Queue, subscription: Subscription, cursor: i64) -> None:
-    """Let a subscription go on behind another stamp; what it was given stays so."""
+    """Make a subscription continue after another stamp; its pending deliveries stay."""
     subscription.cursor = cursor
     first = subscription.first_pending()
     subscription.floor = cursor if first == 0 else min(cursor, first - 1)
@@ -146,64 +150,64 @@ def move_to(yard: Yard, queue: Queue, subscription: Subscription, cursor: i64) -
     subscription.epoch = yard.journal.next_record()
     note_floor(yard, queue, subscription, is_needed=True)
     yard.tasks.begin(left, None, yard.now_ms)
-    audience_of(queue).wake()
+    subscriptions_of(queue).wake()
 
 
 def unsubscribe(yard: Yard, queue: Queue, subscription: Subscription) -> None:
-    """End a subscription, with all it remembers."""
-    audience = audience_of(queue)
+    """End a subscription and drop everything stored for it."""
+    subscriptions = subscriptions_of(queue)
     drop_floor(yard, queue, subscription)
-    del audience.subscriptions[subscription.name]
+    del subscriptions.by_name[subscription.name]
     subscription.is_over = True
     left = LeftEntries(yard, queue, subscription)
-    left.add_repeats(audience, subscription)
+    left.add_redeliveries(subscriptions, subscription)
     yard.tasks.begin(left, None, yard.now_ms)
     for table in (subscription.pending, subscription.ready, subscription.again):
         if table.count > 0:
-            yard.tasks.follow(Freeing(table))
-    # Who still goes through them finds nothing.
+            yard.tasks.follow(SubscriptionFreeing(table))
+    # Tasks that still iterate over them find nothing.
     subscription.pending = SortedBlocks()
     subscription.ready = SortedBlocks()
     subscription.again = SortedBlocks()
     subscription.held = {}
-    # Who waits is told that there is nothing to wait for.
-    audience.wake()
-    let_go(yard, queue, audience)
+    # Waiting readers learn that there is nothing to wait for.
+    subscriptions.wake()
+    let_go(yard, queue, subscriptions)
 
 
 def is_subscribed(queue: Queue) -> bool:
-    """Tell whether anybody subscribed to a queue."""
-    return queue.audience is not None and len(queue.audience.subscriptions) > 0
+    """Return whether a queue has subscriptions."""
+    return queue.subscriptions is not None and len(queue.subscriptions.by_name) > 0
 
 
-def drop_audience(yard: Yard, queue: Queue) -> None:
+def drop_subscriptions(yard: Yard, queue: Queue) -> None:
     """End all subscriptions of a queue."""
-    audience = queue.audience
-    if audience is not None:
-        for subscription in list(audience.subscriptions.values()):
+    subscriptions = queue.subscriptions
+    if subscriptions is not None:
+        for subscription in list(subscriptions.by_name.values()):
             unsubscribe(yard, queue, subscription)
 
 
-# -- what is given -----------------------------------------------------------------------------
+# -- deliveries --------------------------------------------------------------------------------
 
 
 def deliver(
     yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes, count: i64, now_ms: i64
 ) -> list[Delivery]:
-    """Give a consumer up to `count` entries that no other of its subscription has."""
-    audience = audience_of(queue)
-    if audience.late or audience.orphans:
-        _catch_up(yard, queue, audience, now_ms)
+    """Deliver up to `count` entries that no other consumer of the subscription has."""
+    subscriptions = subscriptions_of(queue)
+    if subscriptions.late or subscriptions.leftover_keys:
+        _catch_up(yard, queue, subscriptions, now_ms)
     if _is_paused(queue, now_ms):
         return []
     remembered = subscription.pending.count + subscription.done.count
     if remembered > subscription.sweep_at and not subscription.is_sweeping:
-        yard.tasks.begin(Sweeping(subscription), None, now_ms)
-    given = _deliver_repeats(yard, queue, subscription, consumer, count, now_ms)
+        yard.tasks.begin(StaleDeliveryTask(subscription), None, now_ms)
+    given = _redeliver(yard, queue, subscription, consumer, count, now_ms)
     at = subscription.cursor
     while len(given) < count:
         some = min(count - len(given), _LOOKED_AT)
-        stamps, jobs = audience.entries_after(at, some)
+        stamps, jobs = subscriptions.entries_after(at, some)
         for each in range(len(stamps)):
             stamp = stamps[each]
             at = stamp
@@ -219,14 +223,14 @@ def deliver(
     return given
 
 
-def _deliver_repeats(
+def _redeliver(
     yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes, count: i64, now_ms: i64
 ) -> list[Delivery]:
-    """Give a consumer up to `count` of the repeats that are ready."""
+    """Deliver up to `count` of the redeliveries that are ready."""
     given: list[Delivery] = []
     while subscription.ready.count > 0 and len(given) < count:
         repeat = subscription.ready.values_from(0, 1)[0]
-        assert isinstance(repeat, Repeat)
+        assert isinstance(repeat, Redelivery)
         if not has_entry(repeat.job):
             _forget(yard, queue, repeat)
             continue
@@ -245,35 +249,35 @@ def _is_paused(queue: Queue, now_ms: i64) -> bool:
     return rules is not None and rules.settings.is_paused
 
 
-def _catch_up(yard: Yard, queue: Queue, audience: Audience, now_ms: i64) -> None:
-    """Let those get a job who have passed its place, where it was not when they did."""
-    for key in audience.orphans:
-        yard.journal.drop_entry(AUDIENCE, key)
-    audience.orphans.clear()
-    jobs = audience.late
-    audience.late = []
+def _catch_up(yard: Yard, queue: Queue, subscriptions: Subscriptions, now_ms: i64) -> None:
+    """Redeliver late jobs to subscriptions whose cursor passed their stamps without them."""
+    for key in subscriptions.leftover_keys:
+        yard.journal.drop_entry(EntryKind.SUBSCRIPTIONS, key)
+    subscriptions.leftover_keys.clear()
+    jobs = subscriptions.late
+    subscriptions.late = []
     for job in jobs:
         if not has_entry(job):
             continue
-        for subscription in audience.subscriptions.values():
+        for subscription in subscriptions.by_name.values():
             if subscription.cursor >= abs_stamp(job.stamp):
                 repeat_at(yard, queue, subscription, job, now_ms, now_ms)
 
 
 def hand_to(subscription: Subscription, delivery: Delivery, consumer: bytes, now_ms: i64) -> None:
-    """Let another consumer have what one was given."""
+    """Transfer a delivery to another consumer."""
     subscription.hand(delivery, consumer)
     delivery.at_ms = now_ms
     delivery.count += 1
 
 
 def beat(queue: Queue, job: Job, now_ms: i64) -> None:
-    """Take note that whoever was given a job is alive. Nothing is recorded."""
-    audience = queue.audience
-    if audience is None:
+    """Note a heartbeat of the consumers of a job; nothing is written to the journal."""
+    subscriptions = queue.subscriptions
+    if subscriptions is None:
         return
     stamp = int(abs_stamp(job.stamp))
-    for subscription in audience.subscriptions.values():
+    for subscription in subscriptions.by_name.values():
         delivery = subscription.find_pending(stamp)
         if delivery is not None and delivery.job is job:
             delivery.at_ms = now_ms
@@ -284,30 +288,30 @@ def beat(queue: Queue, job: Job, now_ms: i64) -> None:
 
 
 def heard_ms(queue: Queue, job: Job) -> i64:
-    """Return when something was heard last of a job that was given to somebody, or 0."""
-    audience = queue.audience
+    """Return the time of the last heartbeat or delivery of a pending job, or 0."""
+    subscriptions = queue.subscriptions
     newest: i64 = 0
-    if audience is None:
+    if subscriptions is None:
         return newest
     stamp = int(abs_stamp(job.stamp))
-    for subscription in audience.subscriptions.values():
+    for subscription in subscriptions.by_name.values():
         delivery = subscription.find_pending(stamp)
         if delivery is not None:
             newest = max(newest, delivery.at_ms)
     return newest
 
 
-# -- what is over ------------------------------------------------------------------------------
+# -- acknowledgements --------------------------------------------------------------------------
 
 
 def acknowledge(yard: Yard, queue: Queue, subscription: Subscription, stamps: list[i64]) -> i64:
-    """Let entries be over; return how many were not before."""
+    """Mark entries as done; return how many were not done before."""
     count: i64 = 0
     above: list[int] = []
     for stamp in stamps:
         number = int(stamp)
         if subscription.take_pending(number):
-            # What it is to read once more is not over with this.
+            # Entries after a cursor that was moved back will be read again, so they stay open.
             if stamp <= subscription.cursor:
                 above.append(number)
         elif (again := subscription.find_again(number)) is not None:
@@ -324,7 +328,7 @@ def acknowledge(yard: Yard, queue: Queue, subscription: Subscription, stamps: li
 
 
 def may_be_late(yard: Yard, subscription: Subscription, stamp: i64) -> bool:
-    """Tell whether an entry may have been given before a restart, and not since."""
+    """Return whether an entry may have been delivered before a restart, and not since."""
     if not subscription.cursor < stamp <= yard.boot_stamp:
         return False
     return subscription.done.get(int(stamp)) is None
@@ -344,18 +348,18 @@ def _raise_floor(yard: Yard, queue: Queue, subscription: Subscription, over: lis
 
 
 def _forget_done(yard: Yard, queue: Queue, subscription: Subscription, most: i64) -> None:
-    """Forget some of what the floor tells by now; the rest does no harm until it is forgotten."""
+    """Drop some done entries that the floor covers by now; the rest does no harm meanwhile."""
     done = subscription.done
     while most > 0 and done.count > 0 and done.first() <= subscription.floor:
         stamp = done.first()
         done.pop(int(stamp))
-        drop(yard, queue, DONE, int(stamp), subscription)
+        drop(yard, queue, ACKED_ENTRY, int(stamp), subscription)
         most -= 1
 
 
 @final
 class ConsumerDrop(DeliveryWalk):
-    """Forgets a consumer; what it was given is given to others."""
+    """Removes a consumer; its pending entries are redelivered to others."""
 
     def __init__(
         self, yard: Yard, queue: Queue, subscription: Subscription, consumer: bytes
@@ -364,13 +368,13 @@ class ConsumerDrop(DeliveryWalk):
         self._yard = yard
         self._queue = queue
         self._consumer: bytes = consumer
-        # What it is given from now on is not meant.
+        # Later deliveries to it are not affected.
         self._last: i64 = subscription.gives
         self._is_begun: bool = False
         self.count: i64 = 0
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Give some to others."""
+        """Redeliver some."""
         subscription = self.subscription
         if not self._is_begun:
             self._is_begun = True
@@ -380,7 +384,7 @@ class ConsumerDrop(DeliveryWalk):
         return super().step(most, now_ms)
 
     def look(self, delivery: Delivery, now_ms: i64) -> i64:
-        """Give one to others if the consumer has it."""
+        """Redeliver one if the consumer has it."""
         if delivery.consumer != self._consumer or delivery.number > self._last:
             return 0
         give_again(self._yard, self._queue, self.subscription, delivery, now_ms, now_ms)
@@ -389,7 +393,7 @@ class ConsumerDrop(DeliveryWalk):
 
 
 def is_silent(queue: Queue, delivery: Delivery, idle_ms: i64, now_ms: i64) -> bool:
-    """Tell whether nothing has been heard for long of the consumer that was given an entry."""
+    """Return whether the consumer of a delivery sent no heartbeat for the lock or idle time."""
     job = delivery.job
     lock_ms: i64 = job.policy.stall_ms if traits(job.family) & LOCK_DURATION else 0
     heard = max(delivery.at_ms, heard_ms(queue, job))
@@ -397,11 +401,11 @@ def is_silent(queue: Queue, delivery: Delivery, idle_ms: i64, now_ms: i64) -> bo
 
 
 def stalls_of(delivery: Delivery) -> i64:
-    """Return how often consumers of an entry have fallen silent before."""
+    """Return how often an entry has stalled before."""
     return 0 if delivery.repeat is None else delivery.repeat.stalls
 
 
-# -- repeats -----------------------------------------------------------------------------------
+# -- redeliveries ------------------------------------------------------------------------------
 
 
 def give_again(
@@ -413,13 +417,13 @@ def give_again(
     now_ms: i64,
     stalls: i64 = 0,
 ) -> None:
-    """Let an entry be over, and its job be got again at a time."""
+    """Mark an entry as done, and redeliver its job at a time."""
     stamp = delivery.stamp
     job = delivery.job
     if not has_entry(job):
         acknowledge(yard, queue, subscription, [stamp])
         return
-    # First what must not be lost.
+    # The redelivery first: it must not be lost.
     repeat_at(yard, queue, subscription, job, due_ms, now_ms, stalls)
     acknowledge(yard, queue, subscription, [stamp])
 
@@ -432,65 +436,65 @@ def repeat_at(
     due_ms: i64,
     now_ms: i64,
     stalls: i64 = 0,
-) -> Repeat:
-    """Let one subscription get a job again at a time; YardFull changes nothing."""
-    note_repeat(yard, queue, subscription, job.id, due_ms, stalls)
-    repeat = Repeat(subscription, job, due_ms, stalls)
+) -> Redelivery:
+    """Schedule a redelivery to one subscription; YardFull changes nothing."""
+    note_redelivery(yard, queue, subscription, job.id, due_ms, stalls)
+    repeat = Redelivery(subscription, job, due_ms, stalls)
     _stand(yard, queue, repeat, now_ms)
     return repeat
 
 
-def _stand(yard: Yard, queue: Queue, repeat: Repeat, now_ms: i64) -> None:
-    audience = audience_of(queue)
+def _stand(yard: Yard, queue: Queue, repeat: Redelivery, now_ms: i64) -> None:
+    subscriptions = subscriptions_of(queue)
     subscription = repeat.subscription
     old = subscription.find_repeat(repeat.job)
     if old is not None:
-        _take_out(audience, old)
-    subscription.repeats.put(int(repeat.key), repeat)
+        _take_out(subscriptions, old)
+    subscription.redeliveries.put(int(repeat.key), repeat)
     if repeat.sort_key <= now_ms:
         _make_ready(yard, repeat, now_ms)
-        audience.wake()
+        subscriptions.wake()
         return
-    audience.due.push(repeat)
-    if audience.alarm is None:
-        audience.alarm = RepeatsDue(yard, queue)
-    yard.arm(audience.alarm, repeat.sort_key)
+    subscriptions.due.push(repeat)
+    if subscriptions.alarm is None:
+        subscriptions.alarm = RedeliveryAlarm(yard, queue)
+    yard.arm(subscriptions.alarm, repeat.sort_key)
 
 
-def _make_ready(yard: Yard, repeat: Repeat, now_ms: i64) -> None:
+def _make_ready(yard: Yard, repeat: Redelivery, now_ms: i64) -> None:
     repeat.stamp = yard.stamp(now_ms)
     repeat.subscription.ready.put(int(repeat.stamp), repeat)
 
 
-def _take_out(audience: Audience, repeat: Repeat) -> None:
-    """Let a repeat stand nowhere any more."""
+def _take_out(subscriptions: Subscriptions, repeat: Redelivery) -> None:
+    """Remove a redelivery from every index."""
     subscription = repeat.subscription
     if repeat.pos >= 0:
-        audience.due.remove(repeat)
+        subscriptions.due.remove(repeat)
     subscription.ready.pop(int(repeat.stamp))
     subscription.take_again(int(repeat.stamp))
-    subscription.repeats.pop(int(repeat.key))
+    subscription.redeliveries.pop(int(repeat.key))
 
 
-def _forget(yard: Yard, queue: Queue, repeat: Repeat) -> None:
-    """Let a repeat be over."""
-    _take_out(audience_of(queue), repeat)
-    drop(yard, queue, REPEAT, int(repeat.key), repeat.subscription)
+def _forget(yard: Yard, queue: Queue, repeat: Redelivery) -> None:
+    """Remove a redelivery and its journal entry."""
+    _take_out(subscriptions_of(queue), repeat)
+    drop(yard, queue, REDELIVERY_ENTRY, int(repeat.key), repeat.subscription)
 
 
 def repeat_due(yard: Yard, queue: Queue, due_ms: i64, now_ms: i64) -> list[Job]:
-    """Let subscriptions get some of what is due up to a time; return the jobs."""
-    audience = queue.audience
+    """Make some redeliveries ready that are due at `due_ms` or before; return their jobs."""
+    subscriptions = queue.subscriptions
     jobs: list[Job] = []
-    if audience is None:
+    if subscriptions is None:
         return jobs
-    items = audience.due.items
+    items = subscriptions.due.items
     left: i64 = _DUE_AT_ONCE
     while items and items[0].sort_key <= due_ms and left > 0:
         left -= 1
         repeat = items[0]
-        assert isinstance(repeat, Repeat)
-        audience.due.remove(repeat)
+        assert isinstance(repeat, Redelivery)
+        subscriptions.due.remove(repeat)
         if repeat.subscription.is_over:
             continue
         if repeat.job.state == GONE:
@@ -498,27 +502,27 @@ def repeat_due(yard: Yard, queue: Queue, due_ms: i64, now_ms: i64) -> list[Job]:
             continue
         _make_ready(yard, repeat, now_ms)
         jobs.append(repeat.job)
-    if items and audience.alarm is not None:
-        yard.arm(audience.alarm, max(items[0].sort_key, now_ms + 1))
+    if items and subscriptions.alarm is not None:
+        yard.arm(subscriptions.alarm, max(items[0].sort_key, now_ms + 1))
     if jobs:
-        audience.wake()
+        subscriptions.wake()
     return jobs
 
 
-def waiting_repeats(queue: Queue) -> list[Repeat]:
-    """Return the repeats whose time has not come, in no order."""
-    found: list[Repeat] = []
-    if queue.audience is not None:
-        for item in queue.audience.due.items:
-            assert isinstance(item, Repeat)
+def waiting_redeliveries(queue: Queue) -> list[Redelivery]:
+    """Return the redeliveries that are not due yet, in no order."""
+    found: list[Redelivery] = []
+    if queue.subscriptions is not None:
+        for item in queue.subscriptions.due.items:
+            assert isinstance(item, Redelivery)
             if not item.subscription.is_over:
                 found.append(item)
     return found
 
 
-def drop_repeats(yard: Yard, queue: Queue) -> i64:
-    """Let nobody get again what is not due; return how much that was."""
-    waiting = waiting_repeats(queue)
+def drop_redeliveries(yard: Yard, queue: Queue) -> i64:
+    """Drop the redeliveries that are not due yet; return how many there were."""
+    waiting = waiting_redeliveries(queue)
     for repeat in waiting:
         _forget(yard, queue, repeat)
     return len(waiting)
@@ -527,18 +531,18 @@ def drop_repeats(yard: Yard, queue: Queue) -> i64:
 # -- after a restart ------------------------------------------------------------------------
 
 
-def load_audiences(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
-    """Set again what the entries of kind AUDIENCE say."""
+def load_subscriptions(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
+    """Restore subscriptions from the entries of kind SUBSCRIPTIONS."""
     for entry in entries:
         name, _, element = entry.key.partition(b"\0")
-        if element[:1] == FLOOR:
+        if element[:1] == FLOOR_ENTRY:
             queue = open_queue(yard, name.decode())
-            audience_of(queue).subscriptions[element[1:]] = floor_of(entry)
+            subscriptions_of(queue).by_name[element[1:]] = floor_of(entry)
     stale: list[tuple[Entry, bytes]] = []
     for entry in entries:
         name, _, element = entry.key.partition(b"\0")
         tag = element[:1]
-        if tag == FLOOR:
+        if tag == FLOOR_ENTRY:
             continue
         queue_found = yard.queues.get(name.decode())
         subscription = find(queue_found, element[9:])
@@ -546,7 +550,7 @@ def load_audiences(yard: Yard, entries: list[Entry], now_ms: i64) -> None:
             stale.append((entry, entry.value))
             continue
         number = int.from_bytes(element[1:9], "big")
-        if tag == DONE:
+        if tag == ACKED_ENTRY:
             subscription.done.put(number, number)
         else:
             _load_repeat(yard, queue_found, subscription, entry, number, now_ms)
@@ -559,8 +563,8 @@ def _load_repeat(
 ) -> None:
     job = yard.jobs.get(job_id)
     if job is None:
-        audience_of(queue).orphans.append(entry.key)
+        subscriptions_of(queue).leftover_keys.append(entry.key)
         return
     due_ms, stalls = repeat_facts(entry)
-    repeat = Repeat(subscription, job, due_ms - yard.journal.wall_offset_ms, stalls)
+    repeat = Redelivery(subscription, job, due_ms - yard.journal.wall_offset_ms, stalls)
     _stand(yard, queue, repeat, now_ms)

@@ -1,7 +1,7 @@
-"""Goes through what a subscription was given, in slices: there may be very much of it.
+"""Iterate over the pending deliveries of a subscription in slices: there may be very many.
 
-It is gone through by rising stamps. Between two slices anything may happen: what is over by then is
-not met, and what stays is met once.
+The order is by rising stamps. Anything may happen between two slices: a delivery that is done by
+then is not visited, and one that stays is visited once.
 """
 
 from typing import Final, final
@@ -12,26 +12,26 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import abs_stamp
 from jobyard.model.glidemq.subscriptions import (
     SWEEP_MIN,
-    Audience,
     Delivery,
     Subscription,
+    Subscriptions,
     has_entry,
 )
 from jobyard.model.index.sorted_blocks import SortedBlocks
 
-# How long an entry that is gone may still be acknowledged, where too much is remembered.
+# How long an entry that is gone can still be acknowledged once too many are remembered.
 GONE_MS: Final = 3_600_000
-# Of those that are looked at, and of those that are freed, in one unit of work.
+# Deliveries that are looked at, and that are freed, for one unit of work.
 _PER_UNIT: Final = 4
 _FREED_PER_UNIT: Final = 16
-# So many are looked at in one go.
+# The most deliveries that are fetched at once.
 _SOME: Final = 256
-# What look() returns when nothing further is wanted.
+# Returned by look() to stop.
 ENOUGH: Final = -1
 
 
 def is_there(delivery: Delivery) -> bool:
-    """Tell whether an entry that was given is still in the stream."""
+    """Return whether a delivered entry is still in the stream."""
     job = delivery.job
     return has_entry(job) and (
         delivery.repeat is not None or abs_stamp(job.stamp) == delivery.stamp
@@ -40,7 +40,7 @@ def is_there(delivery: Delivery) -> bool:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DeliveryWalk(Task):
-    """A way through what was given, by stamps from `low` to `high`; a subclass says what for."""
+    """Iterates over deliveries with stamps from `low` to `high`; subclasses define `look`."""
 
     def __init__(self, subscription: Subscription, low: i64, high: i64) -> None:
         super().__init__()
@@ -49,11 +49,11 @@ class DeliveryWalk(Task):
         self._high: i64 = high
 
     def look(self, delivery: Delivery, now_ms: i64) -> i64:
-        """Look at one; return the units it took apart from that, or ENOUGH."""
+        """Visit one; return the units it took beyond the visit itself, or ENOUGH."""
         raise NotImplementedError
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Look at some."""
+        """Visit some."""
         done: i64 = 0
         while done < most:
             some = self.subscription.given_from(self._next, min((most - done) * _PER_UNIT, _SOME))
@@ -74,10 +74,11 @@ class DeliveryWalk(Task):
 
 
 @final
-class Sweeping(DeliveryWalk):
-    """Lets entries be over that are gone from the stream and were given to somebody long ago.
+class StaleDeliveryTask(DeliveryWalk):
+    """Marks deliveries as done that are old and whose entries are gone from the stream.
 
-    One that nobody ever acknowledges would have all behind it remembered one by one, without end.
+    Otherwise an entry that is never acknowledged would hold the floor, and all later acknowledged
+    entries would have to be stored one by one, without end.
     """
 
     def __init__(self, subscription: Subscription) -> None:
@@ -85,7 +86,7 @@ class Sweeping(DeliveryWalk):
         subscription.is_sweeping = True
 
     def look(self, delivery: Delivery, now_ms: i64) -> i64:
-        """Let one be over that is gone; to look at its job takes a unit, as it is far off."""
+        """Mark one as done if its entry is gone; reading its job costs a unit (a cache miss)."""
         if delivery.repeat is not None or now_ms - delivery.at_ms <= GONE_MS:
             return 0
         if not is_there(delivery):
@@ -93,7 +94,7 @@ class Sweeping(DeliveryWalk):
         return 1
 
     def step(self, most: i64, now_ms: i64) -> i64:
-        """Look at some; know at the end when to sweep again."""
+        """Visit some; at the end set when to sweep again."""
         done = super().step(most, now_ms)
         if done < most:
             subscription = self.subscription
@@ -104,15 +105,15 @@ class Sweeping(DeliveryWalk):
 
 
 @final
-class Freeing(Task):
-    """Lets go of what a subscription, or all of a queue, remembered that ended."""
+class SubscriptionFreeing(Task):
+    """Frees the memory of a subscription that ended, or of all subscriptions of a queue."""
 
-    def __init__(self, table: SortedBlocks | Audience) -> None:
+    def __init__(self, table: SortedBlocks | Subscriptions) -> None:
         super().__init__()
         self._table = table
 
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Let some go."""
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  set by Task
+        """Free some."""
         done: i64 = 0
         while done < most:
             count = self._table.unload()

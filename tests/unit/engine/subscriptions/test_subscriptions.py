@@ -1,4 +1,4 @@
-"""Subscriptions: what they are given, what is over for them, and what a restart makes of both."""
+"""Subscriptions: what they are delivered, what they have finished, and both after a restart."""
 
 from collections.abc import Callable
 
@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobyard.engine.glidemq.add import id_of
-from jobyard.engine.jobs import subscriptions as verbs
-from jobyard.engine.jobs.deliveries import GONE_MS
 from jobyard.engine.jobs.move import remove
+from jobyard.engine.subscriptions import subscriptions as verbs
+from jobyard.engine.subscriptions.deliveries import GONE_MS
 from jobyard.engine.topics.topic_queue import drop_topic_queue
 from jobyard.errors import StorageFull, YardFull
-from jobyard.model.entry import AUDIENCE
+from jobyard.model.entry import EntryKind
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from tests.support.glides import GlideYard
 from tests.support.memory_storage import MemoryStorage
@@ -42,9 +42,9 @@ def acknowledge(site: OpenYard, deliveries: list[Delivery], name: bytes = b"g") 
 
 
 def noted(site: OpenYard) -> list[bytes]:
-    """What the journal tells of subscriptions, by the letter of each."""
+    """Return the journal entries of subscriptions, by the letter of each."""
     entries = site.yard.journal.entries.values()
-    live = [one.key for one in entries if one.kind == AUDIENCE and not one.is_gone]
+    live = [one.key for one in entries if one.kind == EntryKind.SUBSCRIPTIONS and not one.is_gone]
     return sorted(key.partition(b"\0")[2][:1] for key in live)
 
 
@@ -94,9 +94,9 @@ def test_the_index_lets_go_of_what_is_gone() -> None:
     for _ in range(500):
         job = glides.add()
         remove(site.yard, job, site.now_ms)
-    audience = site.queue().audience
-    assert audience is not None
-    assert audience.count() < 200
+    subscriptions = site.queue().subscriptions
+    assert subscriptions is not None
+    assert subscriptions.count() < 200
 
 
 def test_an_order_of_acknowledgements_leaves_one_note() -> None:
@@ -127,15 +127,15 @@ def test_what_is_noted_ends_with_the_subscription() -> None:
     assert noted(site) == [b"d", b"d", b"g", b"r"]
     verbs.unsubscribe(site.yard, site.queue(), subscription)
     assert noted(site) == []
-    assert site.queue().audience is None
+    assert site.queue().subscriptions is None
     site.tick(10)
 
 
 def half_dropped(glides: GlideYard, *, moves: bool) -> None:
-    """Let a subscription end, or begin anew, that has more to forget than one turn sees."""
+    """End or reset a subscription that has more to forget than fits into one turn."""
     site = glides.site
     site.yard.tasks.units_per_turn = 100
-    site.yard.tasks.go_on(site.now_ms)
+    site.yard.tasks.proceed(site.now_ms)
     subscription = subscribe(site)
     for _ in range(400):
         glides.add()
@@ -153,7 +153,7 @@ def half_dropped(glides: GlideYard, *, moves: bool) -> None:
 
 
 def finish(site: OpenYard) -> None:
-    while site.yard.tasks.go_on(site.now_ms):
+    while site.yard.tasks.proceed(site.now_ms):
         pass
 
 
@@ -168,7 +168,7 @@ def test_what_a_subscription_leaves_behind_is_not_that_of_the_next(*, restarts: 
     acknowledge(glides.site, given[300:])
     finish(glides.site)
     assert noted(glides.site) == [b"d"] * 100 + [b"g"]
-    assert verbs.waiting_repeats(glides.site.queue()) == []
+    assert verbs.waiting_redeliveries(glides.site.queue()) == []
     recount(glides.site.yard)
     glides.restart()
     assert len(deliver(glides.site, count=999)) == 300
@@ -241,7 +241,7 @@ def test_a_topic_that_is_deleted_takes_its_subscriptions_along() -> None:
     site = glides.site
     subscribe(site)
     drop_topic_queue(site.yard, site.queue(), site.now_ms)
-    assert site.queue().audience is None
+    assert site.queue().subscriptions is None
     assert noted(site) == []
 
 
@@ -341,7 +341,7 @@ class Readers:
         self.held = {name: [] for name in NAMES}
 
     def check(self) -> None:
-        """See that each gets what is not over for it, and nothing else."""
+        """Check that each gets what it has not finished, and nothing else."""
         self.glides.tick(100)
         waiting = {job for job, state in self.glides.states().items() if state == "waiting"}
         for name in NAMES:

@@ -1,0 +1,44 @@
+"""Schemas of single values: numbers, names, flags, and what several requests have in common."""
+
+from typing import Final
+
+from jobyard.model.topic.config import CONFIG_NUMBER_MAX, LEASE_MS_MAX, LEASE_MS_MIN
+from jobyard.protocols.http.routes import Schema
+from jobyard.protocols.topics.records import writes
+
+ANY: Final[Schema] = {"description": "Any JSON value; stored unchanged."}
+FLAG: Final[Schema] = {"type": "boolean"}
+WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
+LONG: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": CONFIG_NUMBER_MAX}
+NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
+TEXT: Final[Schema] = {"type": "string"}
+SEQ: Final[Schema] = LONG
+SEQS: Final[Schema] = {"type": "array", "items": SEQ}
+NODE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": writes.NODE_MAX}
+MAYBE_FLAG: Final[Schema] = {"type": ["boolean", "null"]}
+# For numbers that are clamped to a limit: 20 digits at most, a longer number is refused.
+CUT_MAX: Final = 10**20 - 1
+MAYBE_WHOLE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "maximum": CUT_MAX}
+MAYBE_NODE: Final[Schema] = {"type": ["string", "null"], "maxLength": writes.NODE_MAX}
+READER: Final[Schema] = {"type": "string", "maxLength": writes.NODE_MAX}
+LEASE_MS: Final[Schema] = {
+    **MAYBE_WHOLE,
+    "description": f"Lease duration, clamped to {LEASE_MS_MIN} to {LEASE_MS_MAX} ms.",
+}
+META: Final[Schema] = {
+    "type": "object",
+    "description": "A small JSON object; stored unchanged.",
+}
+PERFORMANCE: Final[Schema] = {
+    "title": "Performance",
+    "type": "object",
+    "required": ["server_total_ms"],
+    "properties": {
+        "server_total_ms": NUMBER,
+        "fsync_ms": {
+            **NUMBER,
+            "description": "Duration of a disk sync, if the answer waited for one.",
+        },
+        "throttle_wait_ms": {**NUMBER, "description": "How long the claim was throttled."},
+    },
+}
