@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-plain test-compiled originals compile lint types check fmt sim
-.PHONY: mutants bench clean
+.PHONY: check-fast coverage test-sim mutants bench libraries clean
 
 BIN := .venv/bin
 # The small environment, or the whole one where that is there already.
@@ -73,15 +73,25 @@ lint: .venv/ready ## check style, spelling, size budgets and the direction of im
 	$(BIN)/codespell $(CHECKED) $(wildcard docs *.md)
 	$(PLAIN) $(BIN)/python -m tools.tidy
 	$(PLAIN) $(BIN)/python -m tools.imports
+	$(PLAIN) $(BIN)/python -m tools.module_map --check
 
 types: .venv/ready ## check all types, strictly
 	$(BIN)/mypy $(CHECKED)
 
 check: lint types test ## everything CI runs
 
+check-fast: lint types ## the quick part of it: lint, types, unit tests on the plain sources, some seeds
+	$(PLAIN) $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/unit/bench tests/unit
+	$(PLAIN) $(BIN)/python -m sim --start 1 --seeds 20
+
+coverage: .venv/ready ## measure branch coverage of the plain sources, and fail below the floor
+	$(PLAIN) $(BIN)/coverage run -m pytest -q tests/unit tests/transcripts tests/recovery
+	$(BIN)/coverage report --skip-covered --sort=cover
+
 fmt: .venv/ready ## format the code and mend what can be mended mechanically
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+	$(PLAIN) $(BIN)/python -m tools.module_map
 
 sim: .venv/ready compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to replay one
 	$(CHOSEN) $(BIN)/python -m sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
@@ -91,6 +101,9 @@ mutants: .venv/ready ## plant N=50 mistakes in engine and journal, one at a time
 
 bench: .venv/ready compile originals ## measure, against the originals where they are installed
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
+
+libraries: .venv/ready compile ## measure our codecs against the libraries that could replace them
+	$(CHOSEN) $(BIN)/python -m bench.libraries
 
 clean: ## remove everything that was made; data of a server stays
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

@@ -11,12 +11,14 @@ from typing import Final, final
 
 from mypy_extensions import i64, u8
 
+from jobyard.engine.glidemq.own import is_own
 from jobyard.engine.jobs.flows import is_suspended
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.jobs.put import NewJob, enter, intern, room_for
 from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.queues import keep_counting
 from jobyard.engine.jobs.take import offer
+from jobyard.engine.state.extension import Extension
 from jobyard.engine.state.names import glide_key, seq_of
 from jobyard.engine.state.yard import STAMP_SHIFT, Yard, abs_stamp
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted
@@ -63,10 +65,11 @@ class Consumers(Holder):
 
 
 @final
-class GlideTables:
+class GlideTables(Extension):
     """The tables that all connections of this door share."""
 
     def __init__(self, yard: Yard) -> None:
+        super().__init__()
         self.lease_set: LeaseSet = yard.new_lease_set(Consumers())
         # By consumer; of jobs from the stream and from the lists.
         self._stream_terms: dict[str, Terms] = {}
@@ -91,8 +94,10 @@ def tables_of(yard: Yard) -> GlideTables:
     """Return the tables that the connections of this door share; create them on first use."""
     tables = yard.glide
     if tables is None:
-        tables = GlideTables(yard)
-        yard.glide = tables
+        made = GlideTables(yard)
+        yard.glide = made
+        return made
+    assert isinstance(tables, GlideTables)
     return tables
 
 
@@ -362,7 +367,7 @@ def find(yard: Yard, queue: Queue, job_id: str) -> Job | None:
     if seq == 0:
         return None
     job = jobs_by_seq_of(queue).find(seq)
-    if job is None or (job.family == GLIDE and job.details is not None and job.details.custom_id):
+    if job is None or (is_own(job) and job.details is not None and job.details.custom_id):
         return None
     return job
 
@@ -370,7 +375,7 @@ def find(yard: Yard, queue: Queue, job_id: str) -> Job | None:
 def id_of(job: Job) -> str:
     """Return the id of a job at this door."""
     details = job.details
-    if job.family == GLIDE and details is not None and details.custom_id:
+    if is_own(job) and details is not None and details.custom_id:
         return details.custom_id
     return str(int(job.key))
 

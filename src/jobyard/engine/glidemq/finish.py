@@ -10,6 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.glidemq.add import entry_of
+from jobyard.engine.glidemq.own import is_own
 from jobyard.engine.jobs import finish as ends
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.state.yard import Yard, abs_stamp
@@ -17,7 +18,7 @@ from jobyard.errors import NotHeld
 from jobyard.journal.format.record import Cause
 from jobyard.model.details import Outcome
 from jobyard.model.details_codec import FieldWriter, overlay_field
-from jobyard.model.family import GLIDE, counts_attempts
+from jobyard.model.family import counts_attempts
 from jobyard.model.index.append_list import AppendList
 from jobyard.model.index.item import Item
 from jobyard.model.job import DEAD, DELAYED, GONE, JSON, MSGPACK, READY, Job
@@ -69,7 +70,7 @@ def complete_held(yard: Yard, job: Job, returnvalue: bytes, keep: Keep, now_ms: 
     """End a run successfully; the caller has checked that it is held."""
     queue = job.queue
     yard.now_ms = max(yard.now_ms, now_ms)
-    if job.family != GLIDE:
+    if not is_own(job):
         ends.complete(yard, job, returnvalue, MSGPACK, ends.KEEP_AS_ASKED, now_ms)
         return
     kept: i64 = 1 if keep.is_kept else ends.KEEP_NOT
@@ -92,7 +93,7 @@ def fail(  # noqa: PLR0913, PLR0917  the options of a failure
         raise NotHeld
     queue = job.queue
     yard.now_ms = max(yard.now_ms, now_ms)
-    if job.family == GLIDE:
+    if is_own(job):
         ends.fail(
             yard,
             job,
@@ -114,7 +115,7 @@ def defer(yard: Yard, job: Job, entry: str, delay_ms: i64, now_ms: i64) -> None:
     if not is_held(job, entry):
         raise NotHeld
     yard.now_ms = max(yard.now_ms, now_ms)
-    if job.family != GLIDE:
+    if not is_own(job):
         ends.release(yard, job, job.rank, delay_ms, now_ms)
         return
     end = Transition(job, Cause.RELEASED, DELAYED if delay_ms > 0 else READY)
@@ -134,7 +135,7 @@ def is_delay_apart(job: Job) -> bool:
     promoted before its requested delay was over.
     """
     details = job.details
-    if details is None or job.family != GLIDE:
+    if details is None or not is_own(job):
         return False
     part = details.glide
     is_noted = part is not None and part.overlay is not None and b"delay" in part.overlay
@@ -169,7 +170,7 @@ def reclaim(
         lease = item.lease
         if lease is None or lease.terms.proof != (Proof.LISTED if is_list else Proof.ENTRY):
             continue
-        lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
+        lock_ms = item.policy.stall_ms if is_own(item) else 0
         if now_ms - lease.beat_ms >= (lock_ms if lock_ms > 0 else min_idle_ms):
             silent.append(lease)
     return _give_up(yard, silent, max_stalled, most, now_ms)
@@ -192,7 +193,7 @@ def reclaim_lost(
         label = lease.terms.label
         if present and (not label or label in present):
             continue
-        lock_ms = item.policy.stall_ms if item.family == GLIDE else 0
+        lock_ms = item.policy.stall_ms if is_own(item) else 0
         if now_ms - lease.beat_ms >= 2 * (lock_ms if lock_ms > 0 else _LOCK_MS):
             lost.append(lease)
     return _give_up(yard, lost, max_stalled, 1000, now_ms) if lost else []
@@ -212,7 +213,7 @@ def _give_up(
         if job.lease is not lease:
             continue
         jobs.append(job)
-        if job.family == GLIDE:
+        if is_own(job):
             ends.stall(yard, job, max_stalled, now_ms)
         else:
             ends.expire(yard, lease, now_ms)
@@ -237,7 +238,7 @@ def _trim(yard: Yard, queue: Queue, line: AppendList, keep: Keep, now_ms: i64) -
         if oldest is None or not _is_over(oldest, over, keep, now_ms):
             break
         assert isinstance(oldest, Outcome)
-        if oldest.job.family != GLIDE:
+        if not is_own(oldest.job):
             _trim_among(yard, line, over, keep, now_ms)
             break
         yard.drop(oldest.job, now_ms)
@@ -257,7 +258,7 @@ def _trim_among(yard: Yard, line: AppendList, over: i64, keep: Keep, now_ms: i64
             break
         assert isinstance(item, Outcome)
         over -= 1
-        if item.job.family == GLIDE:
+        if is_own(item.job):
             yard.drop(item.job, now_ms)
 
 

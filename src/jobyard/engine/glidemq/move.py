@@ -6,6 +6,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.glidemq.add import state_of
 from jobyard.engine.glidemq.finish import defer, delay_news, is_delay_apart, is_held
+from jobyard.engine.glidemq.own import is_own
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.finish import end_run
 from jobyard.engine.jobs.move import erase, revive, tell
@@ -20,7 +21,7 @@ from jobyard.errors import NotFound, NotHeld, StorageFull
 from jobyard.journal.format.record import Cause
 from jobyard.model.details import FailureReason
 from jobyard.model.details_codec import FieldWriter, Tag, glide_field, overlay_field
-from jobyard.model.family import GLIDE, counts_attempts
+from jobyard.model.family import counts_attempts
 from jobyard.model.glidemq.fields import GlideFlag, GlidePart
 from jobyard.model.job import DEAD, DELAYED, READY, Job
 from jobyard.model.policy import LIFO
@@ -150,7 +151,7 @@ def move_to_list(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
     move.news = news
     move.due_ms = min(job.due_ms, now_ms)
     move.stamp = yard.new_place(job, now_ms)
-    if job.family != GLIDE:
+    if not is_own(job):
         move.ready_list = ReadyList.STREAM
     elif job.policy.flags & LIFO:
         move.ready_list = ReadyList.LIFO
@@ -193,7 +194,7 @@ def promote_job(yard: Yard, job: Job, now_ms: i64) -> None:
     yard.now_ms = max(yard.now_ms, now_ms)
     # Clients see it as a job without delay.
     news = b""
-    if job.family == GLIDE:
+    if is_own(job):
         job.ensure_details()
         news = delay_news(0)
     move_to_list(yard, job, now_ms, news)
@@ -214,7 +215,7 @@ def set_priority(yard: Yard, job: Job, priority: i64, now_ms: i64) -> None:
     move.rank = priority
     if (
         job.state == READY
-        and job.family == GLIDE
+        and is_own(job)
         and (job.ready_list == ReadyList.STREAM or job.delay_ms == 0)
     ):
         move.ready_list = ReadyList.STAGED if priority > 0 else ReadyList.STREAM
@@ -233,7 +234,7 @@ def set_delay(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
     move = Transition(job, Cause.DUE_SET, DELAYED if delay_ms > 0 else READY)
     move.due_ms = now_ms + delay_ms
     move.ready_list = ReadyList.STREAM
-    if delay_ms == 0 and job.family == GLIDE:
+    if delay_ms == 0 and is_own(job):
         move.ready_list = first_list(job.rank, job.policy)
     if delay_ms == 0:
         move.stamp = yard.new_place(job, now_ms)
@@ -319,7 +320,7 @@ def copy_part(job: Job) -> GlidePart:
 def retry(yard: Yard, job: Job, now_ms: i64) -> None:
     """Bring back a job that failed; it is staged."""
     yard.now_ms = max(yard.now_ms, now_ms)
-    revive(yard, job, now_ms, ReadyList.STAGED if job.family == GLIDE else ReadyList.STREAM)
+    revive(yard, job, now_ms, ReadyList.STAGED if is_own(job) else ReadyList.STREAM)
 
 
 # -- ordering groups ---------------------------------------------------------------------------

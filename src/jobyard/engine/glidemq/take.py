@@ -9,12 +9,12 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine.glidemq.add import entry_of, tables_of
+from jobyard.engine.glidemq.own import is_own
 from jobyard.engine.jobs.move import is_revoked
 from jobyard.engine.jobs.take import arm_gate, lay_expired, take_from, take_job
 from jobyard.engine.state.placement import is_waiting_in_ordering, reopen
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotHeld
-from jobyard.model.family import GLIDE
 from jobyard.model.job import READY, Job
 from jobyard.model.lease import Lease, LeaseSet, Proof
 from jobyard.model.limits import NEVER_MS
@@ -158,7 +158,7 @@ def activate(yard: Yard, job: Job, entry: str, consumer: str, now_ms: i64) -> in
 def expire_if_over(yard: Yard, job: Job, now_ms: i64) -> bool:
     """Make a ready job of this door dead if it has expired; return whether it had."""
     ttl_ms = job.policy.ttl_ms
-    if job.state != READY or job.family != GLIDE or not 0 < ttl_ms <= now_ms - job.created_ms:
+    if job.state != READY or not is_own(job) or not 0 < ttl_ms <= now_ms - job.created_ms:
         return False
     lay_expired(yard, job, now_ms)
     return True

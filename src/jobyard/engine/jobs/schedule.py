@@ -305,16 +305,21 @@ class Crons(Alarm):
 
 def crons_of(yard: Yard) -> Crons:
     """Return the crons of a yard; create their table on first use."""
-    crons = yard.crons
+    crons = _known_crons(yard)
     if crons is None:
         crons = Crons(yard)
         yard.crons = crons
     return crons
 
 
+def _known_crons(yard: Yard) -> Crons | None:
+    crons = yard.crons
+    return crons if isinstance(crons, Crons) else None
+
+
 def find_cron(yard: Yard, name: str) -> Cron | None:
     """Return a cron by name."""
-    crons = yard.crons
+    crons = _known_crons(yard)
     return None if crons is None else crons.by_name.get(name)
 
 
@@ -475,7 +480,7 @@ def load_cron(yard: Yard, key: str, value: bytes, now_ms: i64) -> None:
 def is_run(yard: Yard, job: Job) -> bool:
     """Return whether a job is the single run that its cron allows at a time."""
     details = job.details
-    crons = yard.crons
+    crons = _known_crons(yard)
     if crons is None or details is None or not details.unique_key.startswith(CRON_KEY_PREFIX):
         return False
     return details.unique_key[len(CRON_KEY_PREFIX) :] in crons.by_name
@@ -491,7 +496,7 @@ def hold_successor(yard: Yard, job: Job, result_size: i64, now_ms: i64) -> NewJo
     job then has to wait, because a job that ended without its successor would never repeat again.
     """
     details = job.details
-    crons = yard.crons
+    crons = _known_crons(yard)
     if details is None or not details.protocol_fields or crons is None or crons.hooks is None:
         return None
     body = yard.bodies.fetch(job)

@@ -56,9 +56,8 @@ from jobyard.model.topic.router import Routers
 from jobyard.model.transition import Transition
 
 if TYPE_CHECKING:
-    from jobyard.engine.glidemq.add import GlideTables
-    from jobyard.engine.jobs.schedule import Crons
-    from jobyard.engine.state.timers import EndObserver
+    from jobyard.engine.state.extension import Extension
+    from jobyard.engine.state.timers import Alarm, EndObserver
     from jobyard.model.index.minute_counter import MinuteCounters
     from jobyard.model.policy import Policy
     from jobyard.model.queue import Queue
@@ -98,7 +97,7 @@ class Yard:
         self.tasks = Tasks(journal)
         self.keeper: EndObserver | None = None
         # None until there is a cron, or a door whose jobs can repeat.
-        self.crons: Crons | None = None
+        self.crons: Alarm | None = None
         # By queue name; counted since this process started.
         self.minute_counters: dict[str, MinuteCounters] = {}
         # Leases whose holders are notified of the end after a verb that ends many; otherwise None.
@@ -106,7 +105,7 @@ class Yard:
         # By the node that claims jobs; only nodes that hold some.
         self.nodes: dict[str, LeaseSet] = {}
         # None until the door of glide-mq needs it.
-        self.glide: GlideTables | None = None
+        self.glide: Extension | None = None
         self.policies: dict[bytes, Policy] = {}
         self.policies_max: i64 = POLICIES_MAX
         self.next_policy: i64 = 1

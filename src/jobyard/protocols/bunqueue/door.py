@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.jobs.retention import watch
 from jobyard.model.lease import Holder, Lease
@@ -16,7 +15,7 @@ from jobyard.protocols.bunqueue.webhooks import Webhooks
 from jobyard.protocols.bunqueue.workers import Workers
 from jobyard.protocols.shared_limits import MEMORY_DEFAULT, SharedLimits
 
-__all__ = ["Answer", "BunqueueDoor", "Command", "Environment"]
+__all__ = ["Answer", "BunqueueDoor", "Environment"]
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
@@ -24,10 +23,22 @@ if TYPE_CHECKING:
     from jobyard.model.waiter import Waiter
     from jobyard.protocols.bunqueue.observer import CommandObserver
     from jobyard.protocols.bunqueue.request import Request
-    from jobyard.protocols.bunqueue.session import BunqueueSession
+    from jobyard.protocols.session import Session
 
 Answer = dict[str, object]
-Command = Callable[["BunqueueSession", "Request"], "Answer | None"]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CommandTable:
+    """The commands that a session does not run itself; filled in by the layer above the door."""
+
+    def has(self, name: bytes) -> bool:  # noqa: ARG002  there are none yet
+        """Return whether there is a command of this name."""
+        return False
+
+    def run(self, session: Session, request: Request) -> Answer | None:
+        """Run a command; None if it is answered later."""
+        raise NotImplementedError
 
 
 @final
@@ -53,7 +64,7 @@ class BunqueueDoor:
         self.started_ms: i64 = now_ms
         self.is_draining: bool = False
         self.shared_limits = SharedLimits(MEMORY_DEFAULT)
-        self.commands: dict[bytes, Command] = {}
+        self.commands: CommandTable = CommandTable()
         # Digests of the accepted tokens; empty if no token is required.
         self.tokens: list[bytes] = []
         # Whether scrapers need a token too.

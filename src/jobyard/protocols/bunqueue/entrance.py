@@ -5,7 +5,7 @@ from typing import final
 from jobyard.engine.jobs.schedule import crons_of
 from jobyard.protocols.bunqueue.commands.control import arm_rate_ends
 from jobyard.protocols.bunqueue.commands.repeats import DoorScheduleHooks
-from jobyard.protocols.bunqueue.commands.table import COMMANDS
+from jobyard.protocols.bunqueue.commands.table import Commands
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.session import BunqueueSession
 from jobyard.protocols.session import Entrance, Peer, Session
@@ -17,7 +17,7 @@ class BunqueueEntrance(Entrance):
 
     def __init__(self, door: BunqueueDoor) -> None:
         self._door = door
-        door.commands = COMMANDS
+        door.commands = Commands()
         crons_of(door.yard).hooks = DoorScheduleHooks(door)
         arm_rate_ends(door.yard, door.started_ms)
 

@@ -6,8 +6,9 @@ nothing to trim.
 
 from typing import Final
 
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
-from jobyard.protocols.bunqueue.door import Answer, Command
+from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
 

@@ -415,11 +415,11 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         elif name == b"ACKB":
             acks.ack_batch(self, request)
         else:
-            command = self.door.commands.get(name)
+            commands = self.door.commands
             self._asked += 1
-            if command is None:
+            if not commands.has(name):
                 raise Refused(f"Unknown command: {name.decode('utf-8', 'replace')}")
-            answer = command(self, request)
+            answer = commands.run(self, request)
             if answer is not None:
                 self._answer_request(request, answer)
 

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.protocols.glidemq.errors import NOT_INTEGER, WRONG_TYPE, Wrong
 
 if TYPE_CHECKING:
+    from jobyard.protocols.glidemq.client import Client
     from jobyard.protocols.glidemq.keyspace.key import RedisKey
-    from jobyard.protocols.glidemq.session import GlidemqSession
     from jobyard.wire.resp.read import Command
-
-# Modes of CLIENT REPLY.
-REPLIES_ON: Final = 0
-REPLIES_OFF: Final = 1
-REPLIES_SKIP: Final = 2
 
 # Approximate cost of a command and of each argument, in nanoseconds. Most arguments of a function
 # are options of one job.
@@ -35,9 +30,7 @@ Run = Callable[["Call"], None]
 class Call:
     """A command and its context."""
 
-    def __init__(
-        self, session: GlidemqSession, command: Command, now_ms: i64, *, may_wait: bool
-    ) -> None:
+    def __init__(self, session: Client, command: Command, now_ms: i64, *, may_wait: bool) -> None:
         self.session = session
         self.door = session.door
         self.yard = session.door.yard
@@ -126,33 +119,6 @@ class CommandSpec:
     def takes(self, count: i64) -> bool:
         """Return whether a command may have this number of arguments."""
         return count == self.arity if self.arity > 0 else count >= -self.arity
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Blocked:
-    """A command that waits; its connection runs nothing else meanwhile."""
-
-    def try_again(self, now_ms: i64) -> bool:
-        """Answer if the command can be completed now; return whether it was."""
-        raise NotImplementedError
-
-    def give_up(self) -> None:
-        """Answer that the wait has timed out."""
-        raise NotImplementedError
-
-    def may_give_up(self) -> bool:
-        """Return whether it waits for something that may never come, so that it may time out."""
-        return True
-
-    def mute(self) -> None:
-        """Suppress the reply."""
-
-    def leave(self) -> None:
-        """Remove the command from everything it waits on."""
-        raise NotImplementedError
-
-    def stand_aside(self, queue_name: str, consumer: str) -> None:
-        """Take no more jobs of a queue for this consumer, but keep waiting."""
 
 
 def is_http(command: Command) -> bool:

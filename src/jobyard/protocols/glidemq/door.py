@@ -25,8 +25,8 @@ from jobyard.protocols.shared_limits import MEMORY_DEFAULT, SharedLimits
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
+    from jobyard.protocols.glidemq.client import Client
     from jobyard.protocols.glidemq.keyspace.key import Projections, RedisKey
-    from jobyard.protocols.glidemq.session import GlidemqSession
 
 # The version reported to clients: the commands supported here are those of that version.
 REDIS_VERSION: Final = "7.2.4"
@@ -82,7 +82,7 @@ class GlidemqDoor(Register):
         self.is_synced: bool = True
         self.events = QueueEvents(yard)
         recall(self.events, yard)
-        self.sessions: dict[int, GlidemqSession] = {}
+        self.sessions: dict[int, Client] = {}
         self.promoter = Promoter(yard, self)
         # By the key of deduplication entries: how many there may be before old ones are dropped.
         self.dedup_marks: dict[bytes, int] = {}

@@ -14,11 +14,9 @@ from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
 from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, find_place, text_of
+from jobyard.protocols.glidemq.number_text import NUMBER_MAX, whole
 from jobyard.wire.resp.write import write_array, write_bulk, write_integer, write_text
 
-# Numbers from clients are integers below this: milliseconds, counts, millitokens. It is far enough
-# below 2^63 that the sum of two of them still fits.
-NUMBER_MAX: Final = 1 << 53
 # How far in the future a time may be. A year is 3e10; 2^42 ms are 139 years and the most that a
 # score can hold.
 TIME_MAX: Final = (1 << 42) - 1
@@ -127,24 +125,3 @@ class Fcall:
         write_array(self.out, len(values))
         for value in values:
             write_bulk(self.out, value)
-
-
-def whole(data: bytes) -> int | None:
-    """Return the integer part of a number in text; None if it is not a number or too large."""
-    if not data or len(data) > 32:
-        return None
-    digits = data[1:] if data[:1] == b"-" else data
-    if digits.isdigit():
-        number = int(data)
-    else:
-        # int() and float() also accept blanks, underscores and words.
-        if digits.strip(b"0123456789.eE+-") or not digits[:1].isdigit():
-            return None
-        try:
-            value = float(data)
-        except ValueError:
-            return None
-        if not -NUMBER_MAX <= value <= NUMBER_MAX:
-            return None
-        number = int(value)
-    return number if -NUMBER_MAX <= number <= NUMBER_MAX else None

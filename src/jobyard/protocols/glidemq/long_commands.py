@@ -15,14 +15,15 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.model.limits import NEVER_MS
-from jobyard.protocols.glidemq.call import Blocked, Call
+from jobyard.protocols.glidemq.client import Blocked
 from jobyard.protocols.glidemq.errors import TOO_LONG, Wrong
 
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
 
+    from jobyard.protocols.glidemq.call import Call
+    from jobyard.protocols.glidemq.client import Client
     from jobyard.protocols.glidemq.keyspace.key import RedisKey
-    from jobyard.protocols.glidemq.session import GlidemqSession
 
 # Replies with at most this number of parts are written at once.
 SHORT_ANSWER_ITEMS: Final = 128
@@ -73,7 +74,7 @@ class Pieces:
 class PieceTask(Task):
     """Writes the next portion of a reply."""
 
-    def __init__(self, session: GlidemqSession, pieces: Pieces) -> None:
+    def __init__(self, session: Client, pieces: Pieces) -> None:
         super().__init__()
         self.is_reading = True
         self._session = session

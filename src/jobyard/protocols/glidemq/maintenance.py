@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, trait
 
+from jobyard.engine.glidemq.add import GlideTables
 from jobyard.engine.glidemq.finish import reclaim_lost
 from jobyard.engine.glidemq.move import unstage
 from jobyard.engine.state.timers import Alarm
@@ -100,7 +101,7 @@ class Promoter(Alarm):
         some = self._round[-PROMOTED_AT_ONCE:]
         del self._round[-PROMOTED_AT_ONCE:]
         tables = self._yard.glide
-        holds_any = tables is not None and len(tables.lease_set.leases.items) > 0
+        holds_any = isinstance(tables, GlideTables) and len(tables.lease_set.leases.items) > 0
         for name in some:
             readers = self.groups.get(name)
             if readers is None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from jobyard.model.job import Job
     from jobyard.model.queue import Queue
     from jobyard.protocols.glidemq.call import Call
+    from jobyard.protocols.glidemq.client import Client
     from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace
-    from jobyard.protocols.glidemq.session import GlidemqSession
     from jobyard.wire.resp.read import Command
 
 _ADD: Final = b"glidemq_addJob"
@@ -57,7 +57,7 @@ class PreparedCall:
         self.template = template
         self.command = command
 
-    def run(self, session: GlidemqSession, now_ms: i64) -> bool:
+    def run(self, session: Client, now_ms: i64) -> bool:
         """Run the request that fitted last; False, with nothing changed, if it must be parsed."""
         raise NotImplementedError
 
@@ -75,7 +75,7 @@ class PreparedAdd(PreparedCall):
         self._new_job = new_job
         self._is_quiet = is_quiet
 
-    def run(self, session: GlidemqSession, now_ms: i64) -> bool:
+    def run(self, session: Client, now_ms: i64) -> bool:
         """Add a job."""
         given = self.template.given
         new_job = self._new_job
@@ -110,7 +110,7 @@ class PreparedRead(PreparedCall):
         super().__init__(template, b"XREADGROUP")
         self._reading = reading
 
-    def run(self, session: GlidemqSession, now_ms: i64) -> bool:
+    def run(self, session: Client, now_ms: i64) -> bool:
         """Take jobs, if there are any."""
         reading = self._reading
         name = reading.names[0]
@@ -142,7 +142,7 @@ class PreparedFinish(PreparedCall):
         self._consumer = call.text(5)
         self._is_quiet = call.is_set(17)
 
-    def run(self, session: GlidemqSession, now_ms: i64) -> bool:
+    def run(self, session: Client, now_ms: i64) -> bool:
         """Finish a job and start the next."""
         given = self.template.given
         job_id = given[1]

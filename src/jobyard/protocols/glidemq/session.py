@@ -11,15 +11,8 @@ from mypy_extensions import i64
 from jobyard.engine.jobs.finish import untake
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.limits import NEVER_MS
-from jobyard.protocols.glidemq.call import (
-    COMMAND_NS,
-    FUNCTION_ARGUMENT_NS,
-    REPLIES_ON,
-    REPLIES_SKIP,
-    Blocked,
-    Call,
-    is_http,
-)
+from jobyard.protocols.glidemq.call import COMMAND_NS, FUNCTION_ARGUMENT_NS, Call, is_http
+from jobyard.protocols.glidemq.client import REPLIES_ON, REPLIES_SKIP, Blocked, Client
 from jobyard.protocols.glidemq.command_table import IMMEDIATE, REDIS_COMMANDS
 from jobyard.protocols.glidemq.door import GlidemqDoor
 from jobyard.protocols.glidemq.errors import (
@@ -40,7 +33,7 @@ from jobyard.protocols.glidemq.keyspace.finder import room_of
 from jobyard.protocols.glidemq.prepared import PreparedCall, may_recur, prepare_call
 from jobyard.protocols.glidemq.waits import HeldBack, TurnWait
 from jobyard.protocols.login_attempts import STRANGER_MS
-from jobyard.protocols.session import DOING_MAX, OUTPUT_MAX, Peer, Session
+from jobyard.protocols.session import DOING_MAX, OUTPUT_MAX, Peer
 from jobyard.protocols.timeout import Timeout
 from jobyard.wire.resp.read import LIMITS, STRANGER_LIMITS, BadResp, Command, RespReader
 from jobyard.wire.resp.write import write_array, write_error, write_ok, write_simple
@@ -73,35 +66,15 @@ MISSES_MAX: Final = 64
 
 
 @final
-class GlidemqSession(Session):
+class GlidemqSession(Client):
     """Commands of one connection."""
 
     def __init__(self, door: GlidemqDoor, peer: Peer) -> None:
-        super().__init__(peer, door.yard.journal)
-        self.door = door
-        self.is_known: bool = not door.password
+        super().__init__(door, peer)
         self._reader = RespReader(LIMITS if self.is_known else STRANGER_LIMITS)
-        self.proto: i64 = 2
-        door.sessions_total += 1
-        self.id: i64 = door.sessions_total
-        door.sessions[self.id] = self
-        self.name: bytes = b""
-        self.library: bytes = b""
-        self.library_version: bytes = b""
-        self.began_ms: i64 = -1
-        self.heard_ms: i64 = 0
-        self.last_command: bytes = b"NULL"
-        self.replies: i64 = REPLIES_ON
-        # The commands of a transaction; None outside of one.
-        self.queued: list[Command] | None = None
         self._queued_size: i64 = 0
         self._queued_ns: i64 = 0
         self._is_spoiled: bool = False
-        # Units that the running transaction may still use; -1 outside of one.
-        self.units_left: i64 = -1
-        # Cost of the commands since this connection was last allowed to run, in approximate
-        # nanoseconds.
-        self.work_ns: i64 = 0
         # A command that was read and runs first in the next turn.
         self._kept: Command | None = None
         # Timers are created when first needed.
@@ -116,8 +89,6 @@ class GlidemqSession(Session):
         self._input_ended: bool = False
         # Deadline for authentication.
         self._deadline: Timeout | None = None
-        # Jobs taken since the last input; the client may not have received them yet.
-        self.handed: list[Lease] = []
 
     # -- the session ---------------------------------------------------------------------------
 

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64
 
-from jobyard.protocols.glidemq.call import Blocked
+from jobyard.protocols.glidemq.client import Blocked
 from jobyard.protocols.next_turn import NextTurn
 
 if TYPE_CHECKING:
-    from jobyard.protocols.glidemq.session import GlidemqSession
+    from jobyard.protocols.glidemq.client import Client
 
 
 @final
 class HeldBack(Blocked):
     """A refusal that is sent with a delay."""
 
-    def __init__(self, session: GlidemqSession, text: str) -> None:
+    def __init__(self, session: Client, text: str) -> None:
         self._session = session
         self._text = text
 
@@ -37,7 +37,7 @@ class HeldBack(Blocked):
 class TurnWait(Blocked):
     """Lets other connections run first: this one used its share of the turn."""
 
-    def __init__(self, session: GlidemqSession) -> None:
+    def __init__(self, session: Client) -> None:
         self._turn = NextTurn(session.door.yard.tasks, session.peer)
 
     def try_again(self, now_ms: i64) -> bool:  # noqa: ARG002  the session's

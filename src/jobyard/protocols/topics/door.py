@@ -12,9 +12,9 @@ from jobyard.protocols.topics.records.news import QueueNews
 from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
+    from jobyard.engine.state.timers import Alarm
     from jobyard.engine.state.yard import Yard
     from jobyard.protocols.topics.api_keys import ApiKey
-    from jobyard.protocols.topics.follow.watch import Watch
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -68,7 +68,7 @@ class TopicsDoor:
         self.guards_probes: bool = False
         self.random_source = RandomSource()
         self.news = QueueNews(yard.bus)
-        self.watches: dict[str, Watch] = {}
+        self.watches: dict[str, Alarm] = {}
         self.limits = TopicsLimits()
         # Exports take turns: when the last page was made, and the first time not yet reserved.
         self.exported_ms: i64 = 0

@@ -45,6 +45,7 @@ from jobyard.model.family import BEANSTALK, BUNQUEUE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, JSON, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Settings
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.flow_links import with_relatives
 from jobyard.protocols.bunqueue.commands.jobs import check_lease, named_job
@@ -58,7 +59,7 @@ from jobyard.protocols.bunqueue.commands.query import (
     state_words,
     tell_lost,
 )
-from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.job_fields import created_ms, state_text
 from jobyard.protocols.bunqueue.long_answers import LongList

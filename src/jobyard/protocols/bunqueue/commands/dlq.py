@@ -20,8 +20,9 @@ from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, DEFAULTS, Settings
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
-from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.job_fields import job_value
 from jobyard.protocols.bunqueue.long_answers import WRITTEN_PER_UNIT, LongList

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.queue import Queue
     from jobyard.model.throttle.settings import Group
-    from jobyard.protocols.bunqueue.door import Answer, Command
+    from jobyard.protocols.bunqueue.command import Command
+    from jobyard.protocols.bunqueue.door import Answer
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
     from jobyard.wire.msgpack.read import MapFields

@@ -18,10 +18,11 @@ from jobyard.model.details_codec import Tag, size_of
 from jobyard.model.job import Job
 from jobyard.model.lease import Lease, Proof
 from jobyard.model.throttle.settings import DAY_MS
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.jobs import named_job
 from jobyard.protocols.bunqueue.commands.query import refuse_unless_active
-from jobyard.protocols.bunqueue.door import Answer, Command
+from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.ids import find_job, token_number
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession

@@ -14,9 +14,10 @@ from jobyard.journal.format.record import NOTE_SIZE, STATE_SIZE
 from jobyard.model.details import LogLine
 from jobyard.model.details_codec import FieldWriter, Tag, log_field, size_of
 from jobyard.model.job import Job
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.jobs import named_job
-from jobyard.protocols.bunqueue.door import Answer, Command
+from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession

@@ -23,13 +23,14 @@ from jobyard.model.index.minute_counter import MinuteCounter
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.model.secrets import is_one_of
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.control import is_listed
 from jobyard.protocols.bunqueue.commands.prometheus import BUNQUEUE_VERSION, prometheus_text
 from jobyard.protocols.bunqueue.commands.query import PriorityCount, get_job_counts, is_paused
 from jobyard.protocols.bunqueue.commands.registry import worker_stats, worker_value
 from jobyard.protocols.bunqueue.commands.schedules import cron_value
-from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.ids import id_text
 from jobyard.protocols.bunqueue.job_fields import created_ms, job_value, shown_priority
 from jobyard.protocols.bunqueue.progress import progress_number

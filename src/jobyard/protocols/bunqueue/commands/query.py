@@ -26,9 +26,10 @@ from jobyard.model.details import FailureReason
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.jobs import named_job
-from jobyard.protocols.bunqueue.door import Answer, Command
+from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.job_fields import (
     job_value,

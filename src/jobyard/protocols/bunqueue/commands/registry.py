@@ -6,8 +6,9 @@ from mypy_extensions import i64
 
 from jobyard.errors import Refused
 from jobyard.model.webhook_url import check_url
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
-from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
+from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
 from jobyard.protocols.bunqueue.webhooks import WEBHOOK_EVENTS, Webhook

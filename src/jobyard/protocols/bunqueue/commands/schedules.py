@@ -23,7 +23,8 @@ from jobyard.wire.msgpack.write import Raw, encode
 
 if TYPE_CHECKING:
     from jobyard.engine.jobs.put import NewJob
-    from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor, Command
+    from jobyard.protocols.bunqueue.command import Command
+    from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
 

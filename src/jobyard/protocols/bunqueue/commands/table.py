@@ -1,8 +1,9 @@
 """The table of all commands except the frequent ones that the session calls directly."""
 
-from typing import Final
+from typing import Final, final
 
 from jobyard.protocols.bunqueue import events
+from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import (
     control,
     dlq,
@@ -16,7 +17,10 @@ from jobyard.protocols.bunqueue.commands import (
     registry,
     schedules,
 )
-from jobyard.protocols.bunqueue.door import Command
+from jobyard.protocols.bunqueue.door import Answer, CommandTable
+from jobyard.protocols.bunqueue.request import Request
+from jobyard.protocols.bunqueue.session import BunqueueSession
+from jobyard.protocols.session import Session
 
 COMMANDS: Final[dict[bytes, Command]] = {
     b"FAIL": jobs.fail_job,
@@ -32,3 +36,17 @@ COMMANDS: Final[dict[bytes, Command]] = {
     **flows.FLOW_COMMANDS,
     **monitor.MONITOR_COMMANDS,
 }
+
+
+@final
+class Commands(CommandTable):
+    """Runs the commands of the table."""
+
+    def has(self, name: bytes) -> bool:
+        """Return whether there is a command of this name."""
+        return name in COMMANDS
+
+    def run(self, session: Session, request: Request) -> Answer | None:
+        """Run a command; None if it is answered later."""
+        assert isinstance(session, BunqueueSession)
+        return COMMANDS[request.name](session, request)

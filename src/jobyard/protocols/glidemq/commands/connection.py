@@ -5,7 +5,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.protocols.glidemq.call import REPLIES_OFF, REPLIES_ON, REPLIES_SKIP, Call
+from jobyard.protocols.glidemq.call import Call
+from jobyard.protocols.glidemq.client import REPLIES_OFF, REPLIES_ON, REPLIES_SKIP
 from jobyard.protocols.glidemq.door import REDIS_VERSION
 from jobyard.protocols.glidemq.errors import (
     NO_PROTO,

@@ -10,7 +10,8 @@ from jobyard.model.glidemq.stored_values import StreamReader as Reader
 from jobyard.model.index.sorted_view import LAST
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.answers import EntryArray, FoundEntries
-from jobyard.protocols.glidemq.call import Blocked, Call
+from jobyard.protocols.glidemq.call import Call
+from jobyard.protocols.glidemq.client import Blocked
 from jobyard.protocols.glidemq.errors import SYNTAX, Wrong, wrong_count
 from jobyard.protocols.glidemq.groups.args import READ_MAX
 from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS

@@ -21,7 +21,7 @@ from jobyard.errors import CostExceeds, Duplicate, IdExhausted, Refused, YardFul
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.errors import Wrong
-from jobyard.protocols.glidemq.function_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
 from jobyard.protocols.glidemq.functions.dedup import added_ms, forget_old
 from jobyard.protocols.glidemq.functions.options import fill_from_options, read_backoff
 from jobyard.protocols.glidemq.keyspace import key_parts
@@ -30,6 +30,7 @@ from jobyard.protocols.glidemq.keyspace.views.job import shown_state
 from jobyard.protocols.glidemq.keyspace.views.sets import is_scheduled
 from jobyard.protocols.glidemq.keyspace.views.writes import job_of_member
 from jobyard.protocols.glidemq.many_arguments import read_each
+from jobyard.protocols.glidemq.number_text import NUMBER_MAX
 from jobyard.wire.json.write import write_texts
 from jobyard.wire.resp.write import write_bulk
 

@@ -21,7 +21,7 @@ from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.glidemq.answers import ARRAY, TextArray
 from jobyard.protocols.glidemq.errors import Wrong
-from jobyard.protocols.glidemq.function_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
 from jobyard.protocols.glidemq.functions.add import GLIDE_PRIORITY_MAX
 from jobyard.protocols.glidemq.functions.work import job_at
 from jobyard.protocols.glidemq.groups.workers import check_group
@@ -41,6 +41,7 @@ from jobyard.protocols.glidemq.keyspace.views.job import number
 from jobyard.protocols.glidemq.keyspace.views.sets import ScheduledGather, scheduled_count
 from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX, StreamGather, stream_length
 from jobyard.protocols.glidemq.long_commands import Pieces, begin
+from jobyard.protocols.glidemq.number_text import NUMBER_MAX
 
 SEARCH_MAX: Final = 1000
 _SEARCHED: Final = (

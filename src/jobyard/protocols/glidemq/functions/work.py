@@ -27,7 +27,7 @@ from jobyard.model.lease import Lease, Proof
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.glidemq.errors import Wrong
-from jobyard.protocols.glidemq.function_call import NUMBER_MAX, TIME_MAX, Fcall
+from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
 from jobyard.protocols.glidemq.functions import subscribed
 from jobyard.protocols.glidemq.groups.subscriptions import found
 from jobyard.protocols.glidemq.groups.workers import check_group
@@ -38,6 +38,7 @@ from jobyard.protocols.glidemq.keyspace.views.job import job_fields, number
 from jobyard.protocols.glidemq.keyspace.views.sets import due_label
 from jobyard.protocols.glidemq.keyspace.views.stream import GROUP, write_entry_id
 from jobyard.protocols.glidemq.keyspace.views.writes import set_data
+from jobyard.protocols.glidemq.number_text import NUMBER_MAX
 from jobyard.wire.payload import to_msgpack
 from jobyard.wire.resp.write import write_array, write_bulk
 

@@ -9,11 +9,11 @@ from mypy_extensions import i64
 
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import SYNTAX, Wrong
-from jobyard.protocols.glidemq.function_call import whole
 from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
 from jobyard.protocols.glidemq.keyspace.key_parts import KeyPlace, find_place
 from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX, parse_entry
+from jobyard.protocols.glidemq.number_text import whole
 
 # Entries that one XREAD returns: a reader asks again from the last one.
 READ_MAX: Final = 1000

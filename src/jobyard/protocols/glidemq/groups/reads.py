@@ -18,7 +18,8 @@ from jobyard.model.lease import Holder, Lease
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.waiter import Waiter
-from jobyard.protocols.glidemq.call import LEASE_NS, Blocked, Call
+from jobyard.protocols.glidemq.call import LEASE_NS, Call
+from jobyard.protocols.glidemq.client import Blocked
 from jobyard.protocols.glidemq.groups import subscription_reads
 from jobyard.protocols.glidemq.groups.args import NEW, READ_MAX, GroupReadArgs, entry_id
 from jobyard.protocols.glidemq.groups.pending_entries import Gathers, HeldGather

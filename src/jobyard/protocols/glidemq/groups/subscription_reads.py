@@ -10,7 +10,8 @@ from jobyard.model.glidemq.stored_values import StreamReader
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
-from jobyard.protocols.glidemq.call import Blocked, Call
+from jobyard.protocols.glidemq.call import Call
+from jobyard.protocols.glidemq.client import Blocked
 from jobyard.protocols.glidemq.groups.args import NEW, GroupReadArgs, entry_id
 from jobyard.protocols.glidemq.groups.delivery_gather import DeliveryGather
 from jobyard.protocols.glidemq.groups.pending_entries import Gathers

@@ -178,7 +178,8 @@ def write_starts(out: BytesWriter, cursors: dict[str, Cursor]) -> None:
 
 def stream(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/watch/{wid}."""
-    watch = door.watches.get(call.params[0])
+    found = door.watches.get(call.params[0])
+    watch = found if isinstance(found, Watch) else None
     if watch is None:
         raise HttpRefused(404, "not_found", "this watch does not exist or has expired")
     if watch.identity is not call.identity:

@@ -6,13 +6,13 @@ from jobyard.model.topic.config import CONFIG_NUMBER_MAX, LEASE_MS_MAX, LEASE_MS
 from jobyard.protocols.http.routes import Schema
 from jobyard.protocols.topics.records import writes
 
-ANY: Final[Schema] = {"description": "Any JSON value; stored unchanged."}
+ANY_JSON: Final[Schema] = {"description": "Any JSON value; stored unchanged."}
 FLAG: Final[Schema] = {"type": "boolean"}
-WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
-LONG: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": CONFIG_NUMBER_MAX}
+WHOLE_NUMBER: Final[Schema] = {"type": "integer", "minimum": 0}
+LONG_NUMBER: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": CONFIG_NUMBER_MAX}
 NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
-TEXT: Final[Schema] = {"type": "string"}
-SEQ: Final[Schema] = LONG
+ANY_TEXT: Final[Schema] = {"type": "string"}
+SEQ: Final[Schema] = LONG_NUMBER
 SEQS: Final[Schema] = {"type": "array", "items": SEQ}
 NODE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": writes.NODE_MAX}
 MAYBE_FLAG: Final[Schema] = {"type": ["boolean", "null"]}

@@ -6,7 +6,8 @@ from jobyard.protocols.http.routes import Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.queue import leases
 from jobyard.protocols.topics.schemas.basic import (
-    ANY,
+    ANY_JSON,
+    ANY_TEXT,
     LEASE_MS,
     MAYBE_WHOLE,
     META,
@@ -14,8 +15,7 @@ from jobyard.protocols.topics.schemas.basic import (
     PERFORMANCE,
     SEQ,
     SEQS,
-    TEXT,
-    WHOLE,
+    WHOLE_NUMBER,
 )
 
 CLAIM: Final[Schema] = {
@@ -38,27 +38,27 @@ LEASE: Final[Schema] = {
     "required": ["$seq", "lease_id", "deadline", "$ts", "deliveries", "data"],
     "properties": {
         "$seq": SEQ,
-        "lease_id": {**TEXT, "description": "Proof of the lease, for ack, nack and extend."},
+        "lease_id": {**ANY_TEXT, "description": "Proof of the lease, for ack, nack and extend."},
         "deadline": {
-            **WHOLE,
+            **WHOLE_NUMBER,
             "description": "When the lease ends and the job can be claimed again.",
         },
-        "$ts": WHOLE,
-        "$tag": TEXT,
-        "deliveries": {**WHOLE, "description": "Number of deliveries, including this one."},
-        "data": ANY,
+        "$ts": WHOLE_NUMBER,
+        "$tag": ANY_TEXT,
+        "deliveries": {**WHOLE_NUMBER, "description": "Number of deliveries, including this one."},
+        "data": ANY_JSON,
         "meta": META,
     },
 }
-CLAIMED: Final[Schema] = {
+CLAIM_ANSWER: Final[Schema] = {
     "title": "Claimed",
     "type": "object",
     "required": ["topic", "claimed", "count", "ready", "performance"],
     "properties": {
         "topic": TOPIC_NAME_SCHEMA,
         "claimed": {"type": "array", "items": LEASE},
-        "count": WHOLE,
-        "ready": {**WHOLE, "description": "Jobs that can be claimed now."},
+        "count": WHOLE_NUMBER,
+        "ready": {**WHOLE_NUMBER, "description": "Jobs that can be claimed now."},
         "performance": PERFORMANCE,
     },
 }
@@ -67,7 +67,7 @@ HELD: Final[dict[str, Schema]] = {
     "seqs": {**SEQS, "maxItems": leases.SEQS_MAX},
     "lease_ids": {
         "type": ["array", "null"],
-        "items": TEXT,
+        "items": ANY_TEXT,
         "maxItems": leases.SEQS_MAX,
         "description": "One for each seq; an empty string is not checked.",
     },
@@ -100,10 +100,10 @@ EXTEND: Final[Schema] = {
     "required": ["node", "seqs", "lease_ms"],
     "properties": {
         **HELD,
-        "lease_ms": {**WHOLE, "description": "New lease duration, counted from now."},
+        "lease_ms": {**WHOLE_NUMBER, "description": "New lease duration, counted from now."},
     },
 }
-SKIPPED: Final[Schema] = {
+SKIPPED_SEQS: Final[Schema] = {
     **SEQS,
     "description": "Seqs that are not leased to this node, or not by that lease_id.",
 }
@@ -113,10 +113,10 @@ def ended(title: str, count: str) -> Schema:
     """Return the answer to a request that ends leases."""
     fields: dict[str, Schema] = {
         "topic": TOPIC_NAME_SCHEMA,
-        count: WHOLE,
-        "skipped": SKIPPED,
-        "ready": WHOLE,
-        "in_flight": WHOLE,
+        count: WHOLE_NUMBER,
+        "skipped": SKIPPED_SEQS,
+        "ready": WHOLE_NUMBER,
+        "in_flight": WHOLE_NUMBER,
         "performance": PERFORMANCE,
     }
     return {"title": title, "type": "object", "required": list(fields), "properties": fields}
@@ -124,18 +124,18 @@ def ended(title: str, count: str) -> Schema:
 
 def counted(title: str, count: str) -> Schema:
     """Return the answer to a request that changes dead jobs."""
-    fields = {"topic": TOPIC_NAME_SCHEMA, count: WHOLE, "performance": PERFORMANCE}
+    fields = {"topic": TOPIC_NAME_SCHEMA, count: WHOLE_NUMBER, "performance": PERFORMANCE}
     return {"title": title, "type": "object", "required": list(fields), "properties": fields}
 
 
 EXTENDED_FIELDS: Final[dict[str, Schema]] = {
     "topic": TOPIC_NAME_SCHEMA,
-    "extended": WHOLE,
-    "skipped": SKIPPED,
+    "extended": WHOLE_NUMBER,
+    "skipped": SKIPPED_SEQS,
     "deadlines": {
         "type": "object",
         "propertyNames": {"pattern": "^[0-9]+$"},
-        "additionalProperties": WHOLE,
+        "additionalProperties": WHOLE_NUMBER,
         "description": "New deadlines, by seq.",
     },
     "performance": PERFORMANCE,

@@ -22,10 +22,11 @@ from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.queue import leases
 from jobyard.protocols.topics.records import reads, writes
 from jobyard.protocols.topics.schemas.basic import (
-    ANY,
+    ANY_JSON,
+    ANY_TEXT,
     FLAG,
     LEASE_MS,
-    LONG,
+    LONG_NUMBER,
     MAYBE_FLAG,
     MAYBE_NODE,
     MAYBE_WHOLE,
@@ -36,13 +37,12 @@ from jobyard.protocols.topics.schemas.basic import (
     READER,
     SEQ,
     SEQS,
-    TEXT,
-    WHOLE,
+    WHOLE_NUMBER,
 )
 from jobyard.protocols.topics.schemas.leases import (
     ACK,
     CLAIM,
-    CLAIMED,
+    CLAIM_ANSWER,
     EXTEND,
     EXTENDED,
     GIVE_UP,
@@ -57,9 +57,9 @@ from jobyard.protocols.topics.schemas.leases import (
 
 _CONFIG_FIELDS: Final[dict[str, Schema]] = {
     "type": {"enum": ["log", "queue"], "description": "Cannot be changed."},
-    "ttl_ms": {**LONG, "description": "Records older than this are removed; 0: no limit."},
-    "cap_records": {**LONG, "description": "Most records to keep; 0: no limit."},
-    "cap_bytes": {**LONG, "description": "Most bytes to keep; 0: no limit."},
+    "ttl_ms": {**LONG_NUMBER, "description": "Records older than this are removed; 0: no limit."},
+    "cap_records": {**LONG_NUMBER, "description": "Most records to keep; 0: no limit."},
+    "cap_bytes": {**LONG_NUMBER, "description": "Most bytes to keep; 0: no limit."},
     "discard": {
         "enum": ["old", "reject"],
         "description": "When the topic is full: drop old records, or reject writes.",
@@ -73,12 +73,15 @@ _CONFIG_FIELDS: Final[dict[str, Schema]] = {
     },
     "auto_priority": FLAG,
     "auto_create": FLAG,
-    "idempotency_window_ms": {**LONG, "description": "How long an idempotency key is remembered."},
+    "idempotency_window_ms": {
+        **LONG_NUMBER,
+        "description": "How long an idempotency key is remembered.",
+    },
     "dedupe_node": {**FLAG, "description": "Whether readers skip records of their own node."},
     "lease_ms": {"type": "integer", "minimum": LEASE_MS_MIN, "maximum": LEASE_MS_MAX},
     "claim_jitter_ms": {"type": "integer", "minimum": 0, "maximum": JITTER_MS_MAX},
     "max_deliveries": {
-        **LONG,
+        **LONG_NUMBER,
         "description": "After this many deliveries a job becomes a dead letter; 0: never.",
     },
     "dead_letter": {
@@ -114,8 +117,8 @@ _PLACES: Final[dict[str, Schema]] = {
         **SEQ,
         "description": "Seq of the oldest record, or the next seq if there is none.",
     },
-    "count": {**WHOLE, "description": "Number of records."},
-    "bytes": {**WHOLE, "description": "Total size of the records."},
+    "count": {**WHOLE_NUMBER, "description": "Number of records."},
+    "bytes": {**WHOLE_NUMBER, "description": "Total size of the records."},
 }
 _MADE: Final[Schema] = {
     "title": "TopicMade",
@@ -146,7 +149,7 @@ _STATE: Final[Schema] = {
     "properties": {
         **_STATE_FIELDS,
         "incarnation": {
-            **TEXT,
+            **ANY_TEXT,
             "description": "Changes when the log is deleted and created again.",
         },
         "read_only": {**FLAG, "description": "Only for _events."},
@@ -155,10 +158,10 @@ _STATE: Final[Schema] = {
             "description": "Only for queues.",
             "required": ["ready", "in_flight", "delayed", "dead_lettered"],
             "properties": {
-                "ready": WHOLE,
-                "in_flight": WHOLE,
-                "delayed": WHOLE,
-                "dead_lettered": WHOLE,
+                "ready": WHOLE_NUMBER,
+                "in_flight": WHOLE_NUMBER,
+                "delayed": WHOLE_NUMBER,
+                "dead_lettered": WHOLE_NUMBER,
             },
         },
     },
@@ -183,7 +186,10 @@ _LIST: Final[Schema] = {
                 "properties": _LINE_FIELDS,
             },
         },
-        "next_cursor": {**TEXT, "description": "Cursor of the next page; absent on the last one."},
+        "next_cursor": {
+            **ANY_TEXT,
+            "description": "Cursor of the next page; absent on the last one.",
+        },
         "performance": PERFORMANCE,
     },
 }
@@ -194,7 +200,7 @@ _REMOVED: Final[Schema] = {
     "properties": {
         "topic": TOPIC_NAME_SCHEMA,
         "deleted": {**FLAG, "description": "Whether the topic existed."},
-        "routers_removed": {"type": "array", "items": TEXT},
+        "routers_removed": {"type": "array", "items": ANY_TEXT},
         "performance": PERFORMANCE,
     },
 }
@@ -206,7 +212,7 @@ _NEW_RECORD: Final[Schema] = {
     "type": "object",
     "required": ["data"],
     "properties": {
-        "data": ANY,
+        "data": ANY_JSON,
         "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
         "node": {
             **MAYBE_NODE,
@@ -252,7 +258,7 @@ _WRITTEN_FIELDS: Final[dict[str, Schema]] = {
     "first_seq": SEQ,
     "last_seq": SEQ,
     "head_seq": SEQ,
-    "count": {**WHOLE, "description": "Records in this write."},
+    "count": {**WHOLE_NUMBER, "description": "Records in this write."},
     "created": {**FLAG, "description": "Whether this write created the topic."},
     "deduped": {
         **FLAG,
@@ -299,10 +305,10 @@ RECORD: Final[Schema] = {
     "required": ["$seq", "$ts", "data"],
     "properties": {
         "$seq": SEQ,
-        "$ts": WHOLE,
-        "$tag": TEXT,
-        "$node": TEXT,
-        "data": ANY,
+        "$ts": WHOLE_NUMBER,
+        "$tag": ANY_TEXT,
+        "$node": ANY_TEXT,
+        "data": ANY_JSON,
         "meta": META,
     },
 }
@@ -310,7 +316,7 @@ _TOMBSTONE_FIELDS: Final[dict[str, Schema]] = {
     "gap_from": SEQ,
     "gap_to": SEQ,
     "reason": {"enum": ["cap", "ttl", "mixed", "recreated"]},
-    "missed_estimate": WHOLE,
+    "missed_estimate": WHOLE_NUMBER,
     "earliest_seq": SEQ,
     "head_seq": SEQ,
 }
@@ -329,7 +335,7 @@ _PAGE_FIELDS: Final[dict[str, Schema]] = {
     "earliest_seq": SEQ,
     "caught_up": {**FLAG, "description": "Whether the cursor has reached the head."},
     "tombstone": {"anyOf": [TOMBSTONE, {"type": "null"}]},
-    "lag": {**WHOLE, "description": "How many seqs the cursor is behind the head."},
+    "lag": {**WHOLE_NUMBER, "description": "How many seqs the cursor is behind the head."},
     "performance": PERFORMANCE,
 }
 _PAGE: Final[Schema] = {
@@ -346,7 +352,7 @@ MATCH: Final[Schema] = {
         {"type": "string", "maxLength": writes.TAG_MAX + 1},
         {
             "type": "array",
-            "prefixItems": [_TAG_WORD, {"const": "Eq"}, TEXT],
+            "prefixItems": [_TAG_WORD, {"const": "Eq"}, ANY_TEXT],
             "minItems": 3,
             "maxItems": 3,
         },
@@ -371,7 +377,7 @@ _DELETE: Final[Schema] = {
         "match": {"anyOf": [MATCH, {"type": "null"}]},
     },
     "anyOf": [
-        {"required": ["before_seq"], "properties": {"before_seq": WHOLE}},
+        {"required": ["before_seq"], "properties": {"before_seq": WHOLE_NUMBER}},
         {"required": ["match"], "properties": {"match": MATCH}},
     ],
 }
@@ -381,7 +387,7 @@ _DELETED: Final[Schema] = {
     "required": ["topic", "deleted", *_PLACES, "performance"],
     "properties": {
         "topic": TOPIC_NAME_SCHEMA,
-        "deleted": WHOLE,
+        "deleted": WHOLE_NUMBER,
         **_PLACES,
         "performance": PERFORMANCE,
     },
@@ -395,21 +401,25 @@ _HEALTH: Final[Schema] = {
     "required": ["status", "version", "uptime_ms"],
     "properties": {
         "status": {"enum": ["ok", "degraded"]},
-        "version": TEXT,
-        "uptime_ms": WHOLE,
+        "version": ANY_TEXT,
+        "uptime_ms": WHOLE_NUMBER,
         "problems": {
             "type": "array",
             "items": {"enum": ["disk_full", "damaged"]},
             "description": "Present if the status is degraded.",
         },
-        "damage": TEXT,
+        "damage": ANY_TEXT,
     },
 }
 _READY: Final[Schema] = {
     "title": "Ready",
     "type": "object",
     "required": ["status", "wal_replay_complete", "topics"],
-    "properties": {"status": {"const": "ready"}, "wal_replay_complete": FLAG, "topics": WHOLE},
+    "properties": {
+        "status": {"const": "ready"},
+        "wal_replay_complete": FLAG,
+        "topics": WHOLE_NUMBER,
+    },
 }
 _METRICS: Final[Schema] = {
     "title": "Metrics",
@@ -429,14 +439,16 @@ _KEY: Final = Parameter(
 )
 _IF_EMPTY: Final = Parameter("if_empty", FLAG, "Refuse if the topic has records.")
 PAGING: Final = (
-    Parameter("prefix", TEXT, "Only names that begin with this."),
-    Parameter("page_size", WHOLE, "Entries per page, clamped to 1 to 1000."),
-    Parameter("cursor", TEXT, "`next_cursor` of the previous page."),
+    Parameter("prefix", ANY_TEXT, "Only names that begin with this."),
+    Parameter("page_size", WHOLE_NUMBER, "Entries per page, clamped to 1 to 1000."),
+    Parameter("cursor", ANY_TEXT, "`next_cursor` of the previous page."),
 )
 _WORKER: Final = (
     Parameter("node", NODE, "Name of the worker.", is_required=True),
-    Parameter("max", WHOLE, f"Most jobs leased at once. Default: 1; at most {leases.CLAIM_MAX}."),
-    Parameter("lease_ms", WHOLE, "Lease duration. Default: that of the topic."),
+    Parameter(
+        "max", WHOLE_NUMBER, f"Most jobs leased at once. Default: 1; at most {leases.CLAIM_MAX}."
+    ),
+    Parameter("lease_ms", WHOLE_NUMBER, "Lease duration. Default: that of the topic."),
 )
 # Refusals of a call with a body.
 BODY_REFUSALS: Final = (400, 413, 415)
@@ -475,7 +487,7 @@ SHAPES: Final[dict[str, RouteSchemas]] = {
         _DELETE, needs_body=True, answers={200: _DELETED}, refusals=(*BODY_REFUSALS, 403, 404, 507)
     ),
     f"POST {_ONE}/claim": RouteSchemas(
-        CLAIM, needs_body=True, answers={200: CLAIMED}, refusals=(*_QUEUE, 429)
+        CLAIM, needs_body=True, answers={200: CLAIM_ANSWER}, refusals=(*_QUEUE, 429)
     ),
     f"POST {_ONE}/ack": _queue_call(ACK, ended("Acked", "acked"), needs_body=True),
     f"POST {_ONE}/nack": _queue_call(NACK, ended("Nacked", "nacked"), needs_body=True),

@@ -30,12 +30,12 @@ from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.throttle.settings import NO_LIMIT
 from jobyard.protocols.glidemq.errors import NOT_CHANGED_SO, Wrong
-from jobyard.protocols.glidemq.function_call import NUMBER_MAX, whole
 from jobyard.protocols.glidemq.keyspace.key_names import parse_key
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of, text_of
 from jobyard.protocols.glidemq.keyspace.views.job import NOTE_MARK, standing
 from jobyard.protocols.glidemq.keyspace.views.sets import PRIORITY_SHIFT, is_scheduled
 from jobyard.protocols.glidemq.keyspace.views.stream import GROUP
+from jobyard.protocols.glidemq.number_text import NUMBER_MAX, whole
 from jobyard.wire.payload import codec_of
 
 _SCORE_MAX: Final = float(1 << 54)
