@@ -1,6 +1,6 @@
 /*
- * The beanstalk protocol, as much of it as a load needs: text lines, a body after `put` and `RESERVED`.
- * Tubes are called t0, t1, ...; without --tubes everything happens in `default`.
+ * The part of the beanstalk protocol that a load needs: text lines, and a body after `put` and `RESERVED`.
+ * Tubes are named t0, t1, ...; without --tubes all jobs are in `default`.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 
 static char *put_request;   /* the same bytes every time, so a put is one memcpy */
 static size_t put_request_size;
-static uint32_t fill_tube;  /* a fill deals its jobs out from one hand: N jobs in N tubes are one in each */
+static uint32_t fill_tube;  /* of all connections: a fill of N jobs in N tubes puts one in each */
 
-/* snprintf costs more than all the rest of a request. */
+/* Not snprintf: it costs more than the rest of a request. */
 static char *append_tube(char *out, uint32_t tube)
 {
     char digits[10];
@@ -98,7 +98,7 @@ static bool starts_with(const char *at, size_t size, const char *word)
     return size >= word_size && memcmp(at, word, word_size) == 0;
 }
 
-/* RESERVED <id> <bytes>, then the body. A body of another size is not one of ours: refused. */
+/* RESERVED <id> <bytes>, then the body. A body of another size is not ours: ANSWER_REFUSED. */
 static bool parse_reserved(const char *at, const char *line_end, const char *end, Connection *connection,
                            Answer *answer)
 {

@@ -1,9 +1,9 @@
 /*
- * The bunqueue protocol, as much of it as a load needs: MessagePack maps in frames with a length of four
- * bytes, big end first. Every request has a serial number, since answers may come in any order.
+ * The part of the bunqueue protocol that a load needs: MessagePack maps in frames, each after a four-byte
+ * big-endian length. Every request has a serial number, because answers may arrive in any order.
  *
  * A job's data is {data: "xxx..."}, as in the original's own benchmark; --body is the length of the string.
- * An answer is walked key by key, whatever their order; what is not needed is skipped by its length.
+ * An answer is walked key by key, in any order; values that are not needed are skipped by their length.
  */
 #include <string.h>
 
@@ -12,16 +12,16 @@
 #define QUEUE "bench"
 #define OWNER "load"
 #define HEAD_SIZE 4             /* of a frame */
-#define JOB_SIZE_MAX 4096       /* of a job in an answer, without its data; the original sends about 700 */
+#define JOB_SIZE_MAX 4096       /* a job in an answer, without its data; the original sends about 700 */
 #define SERIAL_SIZE 8           /* hexadecimal digits */
-#define MARKS_SIZE_MAX 64       /* what MessagePack adds to the data, the id and the token of one job */
+#define MARKS_SIZE_MAX 64       /* MessagePack overhead for the data, the id and the token of one job */
 
 /* ---- requests ----------------------------------------------------------------------------------------- */
 
-static char *data_field;        /* the key `data` and its map, the same bytes in every job */
+static char *data_field;        /* the key `data` and its map: the same bytes in every job */
 static size_t data_field_size;
 
-/* Literals below are MessagePack as they stand: "\xa3" "cmd" is the text cmd. */
+/* The literals below are raw MessagePack: "\xa3" "cmd" is the text cmd. */
 
 static char *append_number(char *out, uint32_t value, int size)
 {
@@ -50,7 +50,7 @@ static char *append_array(char *out, int count)
     return append_number(out, (uint32_t)count, 2);
 }
 
-/* The last field of every request; then its length is known and goes to its front. */
+/* Appends the last field of a request, and writes the length, now known, at its start. */
 static int end_request(char **out, char *at, const Connection *connection)
 {
     static const char digits[] = "0123456789abcdef";
@@ -148,7 +148,7 @@ static int encode_finish(char **out, const Connection *connection, const Ticket 
 
 /* ---- answers ------------------------------------------------------------------------------------------ */
 
-/* Where the walk is. What does not fit into the frame, or is of another type than wanted, breaks it. */
+/* A read position. A value that exceeds the frame or has an unexpected type breaks the walk. */
 typedef struct {
     const uint8_t *at, *end;
     bool is_broken;
@@ -180,8 +180,8 @@ static void step(Walk *walk, size_t size)
 }
 
 /*
- * What follows the first byte of a value: up to 31 so many bytes and that is all. Other kinds have a length
- * of so many bytes first, or hold values of their own. Nearly all that is skipped is of the first sort.
+ * What follows the first byte of a value. Kinds up to 31 are simple: exactly that many bytes follow. Other
+ * kinds have a length field of 1, 2 or 4 bytes, or contain values. Nearly all skipped values are simple.
  */
 enum {
     LENGTH_1 = 32, LENGTH_2, LENGTH_4, EXTENSION_1, EXTENSION_2, EXTENSION_4,
@@ -190,7 +190,7 @@ enum {
 
 #define TEXT_SHORT(size) [0xa0 + (size)] = (size)
 
-static const uint8_t kind_of[256] = { /* what is not named is one byte long */
+static const uint8_t kind_of[256] = { /* values not listed are one byte long */
     [0x80 ... 0x8f] = MAP_SHORT, [0x90 ... 0x9f] = ARRAY_SHORT,
     TEXT_SHORT(1), TEXT_SHORT(2), TEXT_SHORT(3), TEXT_SHORT(4), TEXT_SHORT(5), TEXT_SHORT(6),
     TEXT_SHORT(7), TEXT_SHORT(8), TEXT_SHORT(9), TEXT_SHORT(10), TEXT_SHORT(11), TEXT_SHORT(12),
@@ -204,7 +204,7 @@ static const uint8_t kind_of[256] = { /* what is not named is one byte long */
     [0xd9] = LENGTH_1, LENGTH_2, LENGTH_4, ARRAY_2, ARRAY_4, MAP_2, MAP_4,
 };
 
-/* Passes over what follows a first byte of the second sort; returns how many values are left to pass. */
+/* Skips what follows the first byte of a kind that is not simple; returns how many values it contains. */
 static uint64_t skip_long(Walk *walk, uint8_t first)
 {
     switch (kind_of[first]) {
@@ -227,7 +227,7 @@ static void skip(Walk *walk, uint64_t values)
 {
     while (values > 0 && !walk->is_broken) {
         const uint8_t *at = walk->at, *end = walk->end;
-        /* Room for the first byte and the longest value of the first sort: one check for both. */
+        /* Room for the first byte and the longest simple value: one check for both. */
         while (values > 0 && end - at > 32 && kind_of[*at] < LENGTH_1) {
             at += 1 + kind_of[*at];
             values--;
@@ -244,7 +244,7 @@ static void skip(Walk *walk, uint64_t values)
     }
 }
 
-/* The count of a map's pairs or of an array's values; `base` is the first of the short forms. */
+/* Returns the count of a map's pairs or an array's values; `base` is the first of the short forms. */
 static uint32_t take_count(Walk *walk, uint8_t base, uint8_t medium)
 {
     uint8_t first = (uint8_t)take_number(walk, 1);
@@ -295,7 +295,7 @@ static bool keep(Text text, char *place, uint8_t *size)
     return true;
 }
 
-/* The body must come back as it was sent. A server may write the map around it in a longer form. */
+/* The body must come back as it was sent. A server may encode the map around it in a longer form. */
 static bool take_data(Walk *walk)
 {
     if (take_map(walk) != 1 || !is(take_text(walk), "data"))
@@ -318,7 +318,7 @@ static bool take_job(Walk *walk, Ticket *ticket)
         else
             skip(walk, 1);
         if (is(key, "data") && !has_data)
-            break; /* it ended wherever it was not as expected: nothing behind it can be read */
+            break; /* reading stopped in the middle of it: nothing behind it can be read */
     }
     if (has_id && has_data)
         skip(walk, 2 * (uint64_t)pairs);
@@ -327,7 +327,7 @@ static bool take_job(Walk *walk, Ticket *ticket)
     return !walk->is_broken;
 }
 
-/* What an answer has brought besides jobs. */
+/* What was found in an answer; jobs go into the tickets. */
 typedef struct {
     bool is_ok, is_late;
     int ids_count, jobs_count, tokens_count;
@@ -361,7 +361,7 @@ static int64_t take_serial(Walk *walk)
     return serial;
 }
 
-/* A plain value where another could stand: null where a job should be. */
+/* Returns whether the next value starts with this byte: null in place of a job, for example. */
 static bool is_next(const Walk *walk, uint8_t first)
 {
     return walk->at < walk->end && *walk->at == first;
@@ -395,7 +395,7 @@ static void take_field(Walk *walk, Text key, const Connection *connection, Found
         for (uint32_t left = take_array(walk); left > 0 && !walk->is_broken; left--)
             found->ids_count += take_text(walk).size > 0;
     } else {
-        /* The one sign of an ACK for a job that was final before: not a job of ours that was finished. */
+        /* The only sign of an ACK for a job that had ended before: the ACK did not finish it. */
         found->is_late |= connection->phase == PHASE_FINISH && is(key, "data") && is_map_next(walk);
         skip(walk, 1);
     }

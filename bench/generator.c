@@ -1,5 +1,5 @@
 /*
- * See generator.h. The meters and the one epoll set of the program are kept here.
+ * See generator.h. Holds the meters and the only epoll set of the program.
  */
 #define _GNU_SOURCE
 #include "generator.h"

@@ -1,6 +1,6 @@
 /*
- * What every generator of load is, whatever it sends: how it fails, looks at clocks and meters, connects,
- * and waits for bytes. Knows no protocol and no rate.
+ * Code that all load generators share: failing, clocks and CPU meters, connecting, waiting for events.
+ * Knows no protocol and no rate.
  */
 #ifndef GENERATOR_H
 #define GENERATOR_H
@@ -14,13 +14,13 @@
 
 #define NS_PER_S 1000000000ull
 #define EVENTS_MAX 256
-#define SILENCE_MAX_MS 30000    /* nothing at all for so long: the server is stuck, and the run is void */
+#define SILENCE_MAX_MS 30000    /* no event for this long: the server is stuck, and the run is void */
 #define SECONDS_MAX 86400.0
 
-/* Says why on stderr and ends the program: a run with a broken connection has no result. */
+/* Prints the reason to stderr and exits: a run with a broken connection has no result. */
 __attribute__((format(printf, 1, 2), noreturn)) void fail(const char *format, ...);
 
-/* Zeroed memory, kept until the end. */
+/* Returns zeroed memory, which is never freed. */
 void *allocate(size_t size);
 
 uint64_t clock_ns(clockid_t clock);
@@ -34,25 +34,25 @@ typedef struct {
     uint64_t at_ns, server_cpu_ns, load_cpu_ns;
 } Reading;
 
-/* Makes the server's processor time one of the meters; 0: it is unknown, and not reported. */
+/* Adds the server's CPU time to the meters; 0: the pid is unknown, and its CPU time is not reported. */
 void meter_server(pid_t pid);
 
 Reading read_meters(uint64_t now_ns);
 
-/* Prints the last two fields of a result, and its end. */
+/* Prints the last two fields of the JSON result and closes it. */
 void report_cpu(const Reading *opened, const Reading *closed);
 
 /* ---- sockets ------------------------------------------------------------------------------------------ */
 
 void open_poll(void);
 
-/* A connection to the server that never blocks; `unix_path` NULL: TCP on the loopback. */
+/* Opens a non-blocking connection to the server; `unix_path` NULL: TCP on the loopback. */
 int connect_server(const char *unix_path, int port);
 
-/* Waits for bytes to come to `fd`, and for room to send if that is wanted; `owner` is told with both. */
+/* Watches `fd` for input, and for room to send if `is_send_watched`; events carry `owner`. */
 void watch(int fd, void *owner, bool is_new, bool is_send_watched);
 
-/* Returns how many of `events` (EVENTS_MAX) have happened; 0: nothing has for SILENCE_MAX_MS. */
+/* Fills `events` (EVENTS_MAX) and returns their number; 0: none for SILENCE_MAX_MS. */
 int await_events(struct epoll_event *events);
 
 #endif

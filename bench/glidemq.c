@@ -1,10 +1,10 @@
 /*
- * The glide-mq protocol, as much of it as a load needs: FCALL glidemq_addJob, XREADGROUP, and
+ * The part of the glide-mq protocol that a load needs: FCALL glidemq_addJob, XREADGROUP, and
  * FCALL glidemq_completeAndFetchNext that removes the job, all in RESP2.
  *
- * Every connection has a queue of its own, bench-0, bench-1, ...: finishing a job hands out the next one,
- * and it must not be one that another connection is about to ask for. All jobs of a batch are taken before
- * the first is finished, so a finish that finds a next job is refused.
+ * Every connection has its own queue, bench-0, bench-1, ...: finishing a job also takes the next one, which
+ * must not be a job that another connection is about to take. All jobs of a batch are taken before the first
+ * is finished, so a finish that returns a next job counts as refused.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 #include "load.h"
 
 #define KEY_SIZE_MAX 64
-#define DEPTH_MAX 8             /* of arrays in arrays; an answer to XREADGROUP has five */
-#define TEXTS_MAX 16            /* strings of an answer that are looked at */
+#define DEPTH_MAX 8             /* of nested arrays; an answer to XREADGROUP has five */
+#define TEXTS_MAX 16            /* strings of an answer that are examined */
 #define NUMBER_SIZE_MAX 24
 
 typedef struct {
@@ -21,9 +21,9 @@ typedef struct {
     size_t size;
 } Piece;
 
-/* What requests of one connection have in common, so a put and a take are one memcpy. */
+/* The constant parts of one connection's requests, so that a put or a take is one memcpy. */
 typedef struct {
-    char job_key[KEY_SIZE_MAX];     /* up to the id of the job */
+    char job_key[KEY_SIZE_MAX];     /* without the id of the job */
     Piece put, take;
     Piece finish_head, metrics_key, finish_tail;
 } Phrases;
@@ -70,7 +70,7 @@ static char *append_words(char *out, const char *const *words, size_t count)
 }
 
 #define APPEND_WORDS(out, words) append_words(out, words, sizeof words / sizeof words[0])
-#define ROOM_FOR_WORDS 1024     /* all words of a request but the data */
+#define ROOM_FOR_WORDS 1024     /* all words of a request except the data */
 
 static size_t request_size_max(void)
 {
@@ -79,7 +79,7 @@ static size_t request_size_max(void)
 
 static size_t answer_size_max(void)
 {
-    return ROOM_FOR_WORDS;      /* no answer holds a job's data */
+    return ROOM_FOR_WORDS;      /* no answer contains a job's data */
 }
 
 static Piece keep(const char *begin, const char *end)
@@ -132,7 +132,7 @@ static void make_phrases(Phrases *own, int number, const char *now_ms)
     const char *head[] = {"FCALL", "glidemq_completeAndFetchNext", "5", stream, completed, events};
     own->finish_head = keep(room, APPEND_WORDS(append_head(room, '*', 27), head));
     own->metrics_key = keep(room, append_text(room, metrics, strlen(metrics)));
-    /* After job and entry: value, now, group, consumer, removal at once; no parent, no key ("__"). */
+    /* After job and entry: value, now, group, consumer, remove at once; no parent, no key ("__"). */
     const char *tail[] = {"null", now_ms, "workers", "bench", "true", "0", "0", "", "",
                           "__", "0", "__", "", now_ms, "", "", ""};
     own->finish_tail = keep(room, APPEND_WORDS(room, tail));
@@ -181,12 +181,12 @@ static int encode_finish(char **out, const Connection *connection, const Ticket 
 }
 
 /*
- * Walks one answer and collects its strings in order. Returns its end, NULL while it is not complete;
- * an answer that is an error or nothing, or that has more inside than any of ours, has no strings.
+ * Walks one answer and collects its strings in order. Returns its end, or NULL while it is incomplete.
+ * An answer that is an error or nil, or has more values than any expected answer, yields no strings.
  */
 static const char *walk(const char *at, const char *end, Text *texts, int *count)
 {
-    size_t left = 1; /* values still to come; those of an array come in the place of the array */
+    size_t left = 1; /* values still to read; an array is replaced by its values */
     bool is_odd = false;
     *count = 0;
     while (left > 0) {
@@ -223,7 +223,7 @@ static bool is_word(const Text *text, const char *word)
     return text->size == strlen(word) && memcmp(text->at, word, text->size) == 0;
 }
 
-/* A stream, an entry, and the entry's fields: the job is told in the one called jobId. */
+/* The texts are a stream, an entry id, and the entry's fields; the field jobId names the job. */
 static bool fill_ticket(const Text *texts, int count, Ticket *ticket)
 {
     for (int i = 2; ticket != NULL && i + 1 < count; i += 2) {
@@ -247,7 +247,7 @@ static AnswerKind judge(const Text *texts, int count, const Connection *connecti
         return fill_ticket(texts, count, free_ticket(connection, 0)) ? ANSWER_TAKEN : ANSWER_REFUSED;
     if (connection->phase == PHASE_FINISH)
         return count == 2 && is_word(texts, "NEXT_NONE") ? ANSWER_DONE : ANSWER_REFUSED;
-    /* Ids are numbers here; what is none says why there is no job. */
+    /* Ids are numbers here; any other text is the reason why there is no job. */
     bool is_id = count == 1 && texts->size > 0 && texts->at[0] >= '0' && texts->at[0] <= '9';
     return is_id ? ANSWER_PUT : ANSWER_REFUSED;
 }

@@ -1,6 +1,6 @@
 /*
- * Latencies of one program: counts in buckets 1/64 of their value wide, so memory and cost do not grow.
- * For the one file of a program that measures; each that includes it has counts of its own.
+ * A latency histogram: buckets are 1/64 of their value wide, so memory and cost do not grow.
+ * Include it only in the one file of a program that measures: each including file has its own counts.
  */
 #ifndef LATENCY_H
 #define LATENCY_H
@@ -42,7 +42,7 @@ static inline void forget_latencies(void)
     latencies_count = latency_max_ns = 0;
 }
 
-/* The latency that this share of all does not pass. */
+/* Returns a quantile: this share of all latencies is at most that long. */
 static double latency_us(double share)
 {
     uint64_t wanted = (uint64_t)(share * (double)latencies_count), seen = 0;

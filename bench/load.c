@@ -1,22 +1,22 @@
 /*
  * load: a closed-loop load generator for job queue servers.
  *
- * C connections each keep one batch of D requests on the wire: a batch is sent with one call, and the
- * next one leaves when the last answer of this one has arrived. One thread, one epoll set, one JSON line
+ * Each of C connections keeps one batch of D requests in flight: a batch is sent with one call, and the
+ * next one is sent when the last answer of this one has arrived. One thread, one epoll set, one JSON line
  * on stdout at the end.
  *
- * What it may cost: one recv and one send per batch and a share of an epoll_wait. A descriptor is
- * registered once, for reading; it is watched for writing only while the kernel refuses bytes. A generator
- * that costs more than the server measures itself, so its own processor time is part of the result.
+ * Its cost: one recv and one send per batch, and a share of an epoll_wait. A descriptor is registered
+ * once, for reading; it is watched for writing only while the kernel refuses bytes. A generator that costs
+ * more than the server measures itself, so its own CPU time is part of the result.
  *
  * Invariants:
- *   - Every request is answered before the program ends, and a cycle that began is finished: a run leaves
- *     the server with the jobs it found there.
- *   - A job is asked for only after this connection put one, so no reserve can wait for ever, and a server
- *     that says it has none has lost one.
- *   - Where answers are numbered, each request gets its own answer once, and one for as many jobs as it
- *     named; anything else is an error, and a run with errors has no result.
- *   - Protocols are known only to their Protocol table; everything else deals in batches and answers.
+ *   - Every request is answered before the program ends, and a cycle that began is finished: after a run of
+ *     cycles the server has the same jobs as before.
+ *   - A connection takes a job only after it has put one, so no reserve waits forever, and a server that
+ *     answers that it has no job has lost one.
+ *   - If answers are numbered, each request gets exactly one answer, for as many jobs as it named; anything
+ *     else is an error, and a run with errors has no result.
+ *   - Only a Protocol table knows its protocol; everything else handles batches and answers.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,7 +31,7 @@
 
 #define RECEIVE_SIZE (256 << 10) /* holds the answers of 16 x 256 in one call */
 
-/* ---- what is asked for ------------------------------------------------------------------------------- */
+/* ---- options ------------------------------------------------------------------------------------------ */
 
 Options options = {
     .port = 11300, .connections_count = 1, .depth = 1, .bundle = 1, .body_size = 100, .seconds = 1.0,
@@ -49,7 +49,7 @@ typedef enum { WINDOW_WARMING, WINDOW_OPEN, WINDOW_CLOSED } Window;
 
 static Window window = WINDOW_WARMING;
 static Reading opened, closed;
-static uint64_t operations_opened, operations_closed; /* the count at each of the two */
+static uint64_t operations_opened, operations_closed; /* operations_count at these moments */
 static uint64_t start_ns, operations_count, errors_count;
 static uint64_t finished_count; /* jobs, since the start */
 
@@ -74,8 +74,8 @@ static bool has_passed(uint64_t since_ns, uint64_t now_ns, double seconds)
 }
 
 /*
- * Both edges fall on the end of a batch. A server that answers all connections in bursts is thus measured
- * from burst to burst, and never in the pause between two.
+ * The window opens and closes at the end of a batch. So a server that answers all connections in bursts is
+ * measured from burst to burst, never from a pause between two.
  */
 static void turn_window(uint64_t now_ns)
 {
@@ -124,7 +124,7 @@ static int puts_allowed(void)
     return left < (uint64_t)room ? (int)left : room;
 }
 
-/* How many jobs the request with this index names, of those that are on the wire. */
+/* Returns how many jobs the request in flight with this index names. */
 static int jobs_of(const Connection *connection, int index)
 {
     int left = connection->jobs_asked - index * options.bundle;
@@ -163,7 +163,7 @@ static void encode_batch(Connection *connection)
     connection->out_sent = 0;
 }
 
-/* The phase after this one; one with nothing to ask for (all puts refused, say) is passed over. */
+/* Returns the next phase; a phase with nothing to request (because all puts were refused) is skipped. */
 static Phase next_phase(const Connection *connection)
 {
     if (options.work == WORK_PUT)
@@ -188,7 +188,7 @@ static void start_batch(Connection *connection, uint64_t now_ns)
     send_pending(connection);
 }
 
-/* In a closed loop the end of one batch is the beginning of the next: one look at the clock serves both. */
+/* In a closed loop the end of one batch is the start of the next: the clock is read once for both. */
 static void finish_batch(Connection *connection)
 {
     uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
@@ -199,7 +199,7 @@ static void finish_batch(Connection *connection)
     start_batch(connection, now_ns);
 }
 
-/* Answers may be binary: what cannot be printed becomes a dot. */
+/* Answers may be binary: unprintable bytes become dots. */
 static const char *quote(const char *at, size_t size)
 {
     static char text[201];
@@ -214,12 +214,12 @@ static void note_refusal(const char *at, size_t size)
 {
     if (errors_count++ == 0)
         fprintf(stderr, "load: first refusal: %s\n", quote(at, size));
-    /* The take that belongs to this put would wait in a tube where nothing comes. */
+    /* The take for this put would wait forever in an empty tube. */
     if (options.work == WORK_HOP)
         fail("refused while hopping from tube to tube");
 }
 
-/* Returns how many jobs the request named that is answered here; a request is answered once. */
+/* Returns how many jobs the answered request named; fails if it was answered before. */
 static int jobs_answered(Connection *connection, const char *at, const Answer *answer)
 {
     if (answer->serial == NOT_NUMBERED)
@@ -291,7 +291,7 @@ static void open_connection(Connection *connection, int number)
     connection->tickets_max = options.depth * options.bundle;
     connection->tickets = allocate((size_t)connection->tickets_max * sizeof(Ticket));
     connection->watched_tube = NO_TUBE;
-    /* Hopping connections begin evenly spread over the tubes; each then walks all of them. */
+    /* Hopping connections start evenly spread over the tubes; each then visits all of them. */
     uint64_t first = (uint64_t)number * options.tubes_count / (uint64_t)options.connections_count;
     connection->put_tube = connection->take_tube = (uint32_t)first;
     watch(connection->fd, connection, true, false);
@@ -315,7 +315,7 @@ static void run(Connection *connections)
                 receive(events[i].data.ptr);
         }
     }
-    if (window == WINDOW_WARMING) /* a short fill ended before the warm-up did: all of it counts */
+    if (window == WINDOW_WARMING) /* a short fill ended before the warm-up: all of it counts */
         opened = (Reading){.at_ns = start_ns};
     if (window != WINDOW_CLOSED)
         close_window(clock_ns(CLOCK_MONOTONIC));

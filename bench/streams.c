@@ -1,16 +1,16 @@
 /*
- * streams: how long a record takes from its write to the worker it is pushed to.
+ * streams: measures the time from the write of a job until it is pushed to a worker.
  *
- * N connections listen on GET /v0/topics/T/work, each as a node of its own that holds one job at a time. At
- * a fixed rate one job after the other is written, pushed to one of them, and acked. An open loop: a job is
- * due at its moment whether or not the one before has come, and its latency counts from there, so a server
- * or a generator that falls behind makes it worse. One thread, one epoll set, one JSON line at the end.
+ * N connections read GET /v0/topics/T/work, each as a separate node that holds one job at a time. Jobs are
+ * written at a fixed rate, one by one; each is pushed to one of the nodes and acked. An open loop: a job is
+ * due at its time even if the previous one has not arrived, and its latency counts from that time, so it
+ * includes any delay of the server or the generator. One thread, one epoll set, one JSON line at the end.
  *
  * Invariants:
  *   - Nothing is written before every stream is open.
- *   - Every job is delivered once and acked once before the program ends; anything else has no result.
- *   - Writes and acks go round a few connections of their own, sent without waiting for answers; every
- *     answer must be 200, and every ack must have ended its one job.
+ *   - Every job is delivered once and acked once before the program ends; otherwise there is no result.
+ *   - Writes and acks rotate over a few separate connections, and are sent without waiting for answers;
+ *     every answer must be 200, and every ack must have ended its one job.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,8 +28,8 @@
 #include "generator.h"
 #include "latency.h"
 
-#define IN_SIZE (16 << 10)      /* of one connection; no answer and no event here comes near it */
-#define OUT_SIZE (256 << 10)    /* requests a server may leave unread before the run is void */
+#define IN_SIZE (16 << 10)      /* per connection; far more than any answer or event needs */
+#define OUT_SIZE (256 << 10)    /* bytes of requests a server may leave unread before the run is void */
 #define CALLERS_COUNT 16
 #define DATA_SIZE 100
 
@@ -45,14 +45,14 @@ static struct {
 
 typedef enum { PART_HEAD, PART_BODY, PART_CHUNK_SIZE, PART_CHUNK } Part;
 
-/* A stream when it has a node, else one that writes and acks. */
+/* A stream if it has a node, otherwise a caller, which writes and acks. */
 typedef struct {
     int fd;
     int node;               /* -1: a caller */
-    bool is_open;           /* a stream that has said something */
+    bool is_open;           /* a stream that has sent an event */
     Part part;
-    size_t left;            /* bytes of the body or chunk that have not come, its line end included */
-    char *in, *out, *text;  /* text: of a stream, its chunks put together up to the end of an event */
+    size_t left;            /* size of the body or chunk that is read next, without its line end */
+    char *in, *out, *text;  /* text: the joined chunks of a stream, up to the end of an event */
     size_t in_size, out_size, text_size;
     bool is_send_watched;
 } Connection;
@@ -61,9 +61,9 @@ static int timer_fd;
 static Connection *streams, *callers;
 static int opened_count, next_caller;
 
-/* What is due when. */
+/* The schedule, and the progress. */
 static uint64_t start_ns, interval_ns;
-static uint64_t jobs_count, warm_count;     /* all, and those before the window */
+static uint64_t jobs_count, warm_count;     /* all jobs, and those before the window */
 static uint64_t sent_count, answered_count, delivered_count, acked_count;
 static bool *is_delivered;
 static uint64_t late_max_ns;
@@ -177,7 +177,7 @@ static void note_event(Connection *stream, const char *text)
         closed = read_meters(clock_ns(CLOCK_MONOTONIC));
 }
 
-/* ---- what comes in -------------------------------------------------------------------------------------- */
+/* ---- input ---------------------------------------------------------------------------------------------- */
 
 static void note_text(Connection *stream, const char *bytes, size_t size)
 {
@@ -206,7 +206,7 @@ static void note_answer(const char *body)
     acked_count++;
 }
 
-/* Each of these reads one part at `at` and returns its size, 0 while it is not all there. `at` ends in NUL. */
+/* Each of these reads one part at `at` and returns its size, or 0 while it is incomplete. `at` ends in NUL. */
 
 static size_t read_head(Connection *connection, const char *at)
 {
@@ -356,7 +356,7 @@ static void run(void)
 {
     for (int i = 0; i < options.streams_count; i++) {
         open_connection(&streams[i], i);
-        while (opened_count <= i) /* one after the other: no listener's backlog overflows */
+        while (opened_count <= i) /* one by one, so that the listen backlog does not overflow */
             turn();
     }
     for (int i = 0; i < CALLERS_COUNT; i++)
@@ -364,7 +364,7 @@ static void run(void)
     start_timer();
     while (acked_count < jobs_count || answered_count < 2 * jobs_count) {
         turn();
-        /* The timer rings on when there is nothing to write; silence must be heard all the same. */
+        /* The timer would keep firing with nothing left to write, and hide that the server is silent. */
         if (sent_count == jobs_count && timer_fd >= 0) {
             close(timer_fd);
             timer_fd = -1;
@@ -424,7 +424,7 @@ int main(int argc, char **argv)
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files); /* if not, connect will say so */
+        setrlimit(RLIMIT_NOFILE, &files); /* if this fails, connect reports it */
     }
     open_poll();
     streams = allocate((size_t)options.streams_count * sizeof(Connection));

@@ -1,12 +1,12 @@
 #!lua name=glidemq
 
--- Two functions for a Valkey that is measured beside the yard: they write what the wire protocol's
--- document says of a plain job, and read nothing that it does not ask for. No ordering keys, groups,
--- flows or time limits: a load that sent them would measure something else here.
+-- Two glide-mq functions for a Valkey that is compared with Jobyard. They write what the wire protocol
+-- requires for a plain job, and read nothing more. Ordering keys, groups, flows and time limits are not
+-- implemented: a load that sent them would measure something else here.
 
-local BAND = 4398046511104 -- 2^42: how far priorities lie apart in `scheduled`
+local BAND = 4398046511104 -- 2^42: the distance between two priorities in `scheduled`
 
--- `glide:{queue}:` out of the name of a key that ends with `ending`.
+-- Returns `glide:{queue}:` from a key that ends with `ending`.
 local function prefix_of(key, ending)
   return string.sub(key, 1, #key - #ending)
 end

@@ -1,9 +1,9 @@
-"""Adds jobs to a queue with redis-py: one plain, one urgent, one for later, one with a name.
+"""Add jobs to a queue with redis-py: one plain, one urgent, one delayed, one with a custom id.
 
     python examples/glidemq_producer.py [--url redis://127.0.0.1:6379] [--queue emails]
 
 The keys and the seventeen arguments are those of the glide-mq wire protocol, so the same program
-talks to Jobyard and to a Valkey with the library of glide-mq. Prints the id of each job.
+works with Jobyard and with a Valkey that has the glide-mq library loaded. It prints the job ids.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import redis
 
 
 class Options(NamedTuple):
-    """What may be said of a job beside its name and its data."""
+    """Options of a job besides its name and its data."""
 
     delay_ms: int = 0
     priority: int = 0
@@ -27,20 +27,20 @@ PLAIN = Options()
 
 
 def add(client: redis.Redis, queue: str, name: str, data: object, options: Options = PLAIN) -> str:
-    """Add a job; return its id, or `duplicate` when a job of that id is there already."""
+    """Add a job; return its id, or `duplicate` if a job with that id exists."""
     prefix = f"glide:{{{queue}}}"
     keys = [f"{prefix}:{key}" for key in ("id", "stream", "scheduled", "events")]
     now_ms = int(time.time() * 1000)
     job = [name, json.dumps(data), "{}", now_ms, options.delay_ms, options.priority]
     parent_id = ordering_key = ""
-    group = [0, 0, 0, 0, 0, 0]  # concurrency, rate, its duration, bucket, its refill, cost
+    group = [0, 0, 0, 0, 0, 0]  # concurrency, rate and its duration, bucket and its refill, cost
     ttl_ms = 0
     rest = [parent_id, options.attempts, ordering_key, *group, ttl_ms, options.job_id]
     return str(client.fcall("glidemq_addJob", len(keys), *keys, *job, *rest))
 
 
 def main() -> None:
-    """Add four jobs, and tell how many wait."""
+    """Add four jobs, and print how many are ready and how many are scheduled."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="redis://127.0.0.1:6379")
     parser.add_argument("--queue", default="emails")

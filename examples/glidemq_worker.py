@@ -1,11 +1,11 @@
-"""Works off a queue with redis-py: takes jobs one by one, runs them, and tells how each ended.
+"""Process a queue with redis-py: take jobs one by one, run them, and print how each ended.
 
     python examples/glidemq_worker.py [--url redis://127.0.0.1:6379] [--queue emails] [--jobs 4]
 
-A job comes from one of two places: those with a priority lie in the list `priority` once they are
-due, all others in the stream. It is activated, run, and completed or failed; a failed one comes
-back until its attempts are used up. With --jobs the worker ends after so many. Left out here: a
-parent learns of its children through four more keys of `complete`.
+Jobs come from two places: those with a priority from the list `priority` once they are due, all
+others from the stream. A job is activated, run, and completed or failed; a failed job is retried
+until its attempts are used up. With --jobs N the worker ends after N jobs. Not shown here: four
+more keys of `complete` that report the end of a child job to its parent.
 """
 
 import argparse
@@ -34,14 +34,14 @@ class Worker:
         self._run = run
         self._name = f"worker-{uuid.uuid4()}"
         try:
-            # From 0 on: jobs that were added before there was a worker are delivered too.
+            # Start at 0, so that jobs added before the first worker are delivered too.
             client.xgroup_create(self._key("stream"), GROUP, id="0", mkstream=True)
         except ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):
                 raise
 
     def work(self) -> bool:
-        """Take one job and run it; say whether there was one."""
+        """Take one job and run it; return whether there was one."""
         self._call("promote", ["scheduled", "stream", "events"], _now_ms())
         taken = self._take_urgent() or self._take_next()
         if taken is None:
@@ -51,7 +51,7 @@ class Worker:
             "moveToActive", [f"job:{job_id}", "stream"], _now_ms(), entry, GROUP, job_id
         )
         if not isinstance(fields, list):
-            print(job_id, "not run:", fields or "it is gone")
+            print(job_id, "not run:", fields or "job no longer exists")
             return True
         self._finish(dict(zip(fields[::2], fields[1::2], strict=True)), entry)
         return True
@@ -97,17 +97,17 @@ def _now_ms() -> int:
 
 
 def send(job: Job) -> str:
-    """Stand for real work: any ValueError, LookupError or OSError is a failed attempt."""
+    """Stand in for real work: a ValueError, LookupError or OSError is a failed attempt."""
     print(job["id"], "is", job["name"], job["data"])
     return "sent"
 
 
 def main() -> None:
-    """Work until the jobs that were asked for are done."""
+    """Work until the requested number of jobs is done."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", default="redis://127.0.0.1:6379")
     parser.add_argument("--queue", default="emails")
-    parser.add_argument("--jobs", type=int, help="end after so many")
+    parser.add_argument("--jobs", type=int, help="end after this many jobs")
     asked = parser.parse_args()
     client = redis.Redis.from_url(asked.url, decode_responses=True)
     worker = Worker(client, asked.queue, send)

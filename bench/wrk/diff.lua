@@ -1,12 +1,12 @@
--- Pages of a log from random cursors. Arguments: path, limit, newest seq, size of a record's data.
+-- Reads pages of a log from random cursors. Arguments: path, limit, newest seq, size of a record's data.
 --
--- A page is as long as its first seq and its next cursor say, which holds for a log nothing was deleted from;
--- and no shorter in bytes than the data of so many records.
+-- The length of a page is computed from its first seq and its next cursor, which is right if nothing was
+-- deleted from the log. A page must also have at least the bytes of the data of `limit` records.
 
 dofile(debug.getinfo(1, "S").source:match("@(.*/)") .. "report.lua")
 
 local REQUESTS = 10000
-local TAIL = 400 -- holds everything behind the records
+local TAIL = 400 -- long enough for everything behind the records
 local limit, size_min
 local requests = {}
 

@@ -1,10 +1,9 @@
--- Claims of so many jobs, each followed by the ack of what it brought. Arguments: path, node, jobs of a claim,
--- file with a write of FILL jobs.
+-- Claims jobs and acks every claim. Arguments: path, node, jobs per claim, file with a write of FILL jobs.
 --
--- wrk does not say which connection an answer came on, and it does not matter: an ack is the next request of
--- whichever connection is free. A claim that brings fewer jobs, or an ack that skips one, is wrong: the queue
--- ran empty, or a job went elsewhere. `records` are jobs acked. A queue that runs low is written to, so that
--- a slow start does not decide how long a run may be; these `refills` are counted, for they cost time.
+-- wrk does not report on which connection an answer arrived, and it does not matter: an ack is the next
+-- request of any free connection. A claim that returns fewer jobs, or an ack that misses one, is wrong: the
+-- queue ran empty, or another client got a job. `records` counts acked jobs. A queue that runs low is
+-- refilled, so that the first fill does not limit the length of a run; `refills` are counted: they cost time.
 
 dofile(debug.getinfo(1, "S").source:match("@(.*/)") .. "report.lua")
 

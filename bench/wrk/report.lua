@@ -1,8 +1,9 @@
--- What all scripts share: how a request looks, and the one JSON line at the end.
+-- What all scripts share: building a request, and the one JSON line at the end.
 --
--- A script counts in globals of its thread: `records` that came back, answers that are `wrong`, the first of
--- these, and requests that were no part of the work but kept it going (`refills`). There is one thread (-t1), so its globals are the whole count. wrk counts statuses of 400 and
--- above itself; other than 200 are wrong all the same wherever a script looks at answers.
+-- A script counts in globals of its thread: `records` returned, `wrong` answers and the first of them, and
+-- requests that are not part of the measured work but keep it going (`refills`). There is one thread (-t1),
+-- so its globals are the totals. wrk itself counts statuses of 400 and above; scripts that check answers
+-- count every status other than 200 as wrong.
 
 local threads = {}
 records, refills, wrong, first_wrong = 0, 0, 0, ""

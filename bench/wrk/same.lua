@@ -1,6 +1,6 @@
--- The same request over and over: no Lua runs between two of them. Arguments: path, file with the body.
+-- Sends the same request again and again, with no Lua in between. Arguments: path, file with the body.
 --
--- Nobody looks at the answers here beyond their status, so what was written must be looked for afterwards.
+-- Only the status of answers is checked, so what was written must be verified afterwards.
 
 dofile(debug.getinfo(1, "S").source:match("@(.*/)") .. "report.lua")
 

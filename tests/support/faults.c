@@ -1,12 +1,12 @@
 /* A disk that fails on request: loaded before libc, controlled through a file shared with the test.
 
    The file is an array of 64-bit numbers, in the order of the enum below and of FIELDS in
-   faults.py. Only calls of the process that loaded this are changed; the files are real.
+   faults.py. Only calls of the process that loads this are changed; the files are real.
 
    After a failed sync the kernel may drop the pages it could not write, and the next sync succeeds
-   without them. So does this: the file goes back to what it was at its last good sync, and later
-   writes to any journal file go nowhere, while every call succeeds. Whoever trusts the disk after a
-   failure is found out at the next start. */
+   without them. This library does the same: it restores the file to its last good sync, and drops
+   later writes to all journal files, while every call succeeds. A server that trusts the disk after
+   a failure is exposed at its next start. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,17 +25,17 @@
 #include <unistd.h>
 
 enum {
-    SYNCS,          /* syncs of journal files so far, or of all files and directories */
-    COUNTS_ALL,     /* which of the two */
-    SYNC_FAILS_AT,  /* the call of that number gives EIO, once */
+    SYNCS,          /* syncs so far, of journal files or of all files and directories */
+    COUNTS_ALL,     /* whether SYNCS counts all files and directories */
+    SYNC_FAILS_AT,  /* the sync with this number returns EIO, once */
     SYNC_DELAY_US,  /* every sync takes at least this long */
     WRITES,         /* writes to journal files so far */
-    WRITE_FAILS_AT, /* the call of that number gives EIO, once */
-    WRITE_SHORT_AT, /* the call of that number writes only half */
+    WRITE_FAILS_AT, /* the write with this number returns EIO, once */
+    WRITE_SHORT_AT, /* the write with this number writes only half */
     IS_FULL,        /* no space can be reserved: ENOSPC */
     HAS_FAILED,     /* an EIO was returned */
-    SENDS_AFTER,    /* sends over TCP since then */
-    IS_IN_THREAD,   /* whether the call that failed was made outside the loop */
+    SENDS_AFTER,    /* sends over TCP since HAS_FAILED */
+    IS_IN_THREAD,   /* whether the failed call was made in another thread than the loop */
     FIELDS
 };
 
@@ -69,8 +69,8 @@ static int is_journal(int fd) {
     return size > 8 && memcmp(path + size - 8, ".journal", 8) == 0;
 }
 
-/* Writes since the last good sync of their file, with the bytes they replaced; writes that do
-   not fit here are never lost. */
+/* Writes since the last good sync of their file, with the bytes they replaced. Writes that do not
+   fit into the table are never undone. */
 static struct { int64_t number; ino_t file; off_t offset; ssize_t size; char *before; } unsynced[4096];
 static int unsynced_count;
 static int64_t last_number;
@@ -87,7 +87,7 @@ static ssize_t real_pwrite(int fd, const void *data, size_t size, off_t offset) 
     return call(fd, data, size, offset);
 }
 
-/* Writes to this file up to `number` are safe now, or lost: the newest is undone first. */
+/* Forget the writes to this file up to `number`; undo them first if lost, the newest first. */
 static void settle(int fd, int64_t number, int is_lost) {
     ino_t file = file_of(fd);
     pthread_mutex_lock(&mutex);
@@ -168,7 +168,7 @@ int posix_fallocate64(int fd, off_t offset, off_t size) {
     return reserve_with("posix_fallocate64", fd, offset, size);
 }
 
-/* Each loop sends with another call; all of them are counted. */
+/* Each event loop sends with a different call; all of them are counted. */
 static void note_send(int fd) {
     struct sockaddr_storage name;
     socklen_t size = sizeof name;

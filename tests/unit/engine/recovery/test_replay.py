@@ -172,9 +172,9 @@ def batch_of(storage: MemoryStorage, part1: bytes) -> None:
     ("part1", "why"),
     [
         (b"\x63\0\0\0\x08\0\0\0", "unknown kind 99"),
-        (b"\x0b\0\0\0\x07\0\0\0", "cut short"),
-        (b"\x0b\0\0\0\x09\0\0\0", "cut short"),
-        (b"\x0b\0\0\0\xf8\xff\xff\xff", "cut short"),
+        (b"\x0b\0\0\0\x07\0\0\0", "invalid length"),
+        (b"\x0b\0\0\0\x09\0\0\0", "invalid length"),
+        (b"\x0b\0\0\0\xf8\xff\xff\xff", "invalid length"),
     ],
 )
 def test_records_that_make_no_sense_are_refused(part1: bytes, why: str) -> None:
