@@ -163,7 +163,8 @@ def add(yard: Yard, queue: Queue, spec: GlideJobSpec, now_ms: i64) -> Job:
     _reserve(yard, queue, new_job, room, now_ms)
     queue.next_seq = seq
     job = enter_new_job(yard, queue, new_job, now_ms)
-    if parent is not None:
+    # A parent in the same full topic may have been evicted.
+    if parent is not None and parent.state != GONE:
         _link(yard, parent, job, spec)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)

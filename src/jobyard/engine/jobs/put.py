@@ -66,14 +66,12 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put
     journal = yard.journal
     size: i64 = len(body)
     if queue.config is not None:
-        onward = _onward_room(queue, size)
-        make_way(yard, queue, 1, size, size + PUT_SIZE + _name_room(queue) + onward, now_ms)
-        if onward > 0:
-            make_room(yard, size + PUT_SIZE + _name_room(queue) + onward, now_ms)
-    if not yard.bodies.admits(size):
-        raise YardFull
-    if journal.is_on and not journal.admit(size + _name_room(queue), now_ms):
-        raise YardFull
+        make_way(yard, queue, 1, size, size + PUT_SIZE + queue_room(queue, size), now_ms)
+    else:
+        if not yard.bodies.admits(size):
+            raise YardFull
+        if journal.is_on and not journal.admit(size + _name_room(queue), now_ms):
+            raise YardFull
     job = Job(0, queue, 0, 0, rank, now_ms, delay_ms, own_ms, PLAIN, body, size, family, codec)
     enter_made(yard, job, body, now_ms)
     if queue.first_link is not None:
@@ -170,24 +168,60 @@ def make_way(
     *,
     may_exceed: bool = False,
 ) -> None:
-    """Evict the oldest jobs if a queue may not hold `count` more.
+    """Reserve room, and evict the oldest jobs if a queue may not hold `count` more.
 
-    TopicFull changes nothing; neither does NameTaken, for a queue that has the name of a log. With
-    `may_exceed`, more may be put than a queue may ever hold, and `shed` evicts the first of them.
+    YardFull and TopicFull change nothing; neither does NameTaken, for a queue that has the name of
+    a log. With `may_exceed`, more may be put than a queue may ever hold, and `shed` evicts the
+    first of them.
 
-    `size` is the size of bodies and metas, `room` what they need in the journal: reserved here too,
-    so that evicted and new jobs are in one batch.
+    `size` is the size of bodies and metas, `room` all that their put needs in the journal: reserved
+    once, before the first eviction, so that evicted and new jobs are in one batch.
     """
     config = queue.config
     assert config is not None
-    if config is BARRED:
-        raise NameTaken(queue.name)
     victims = _victims(yard, queue, config, count, size, may_exceed=may_exceed)
     if config.is_exceeded_by(count, size):
         room += floors_room(queue) + GONE_SIZE * count
-        make_room(yard, room + _eviction_room(queue, victims), now_ms)
+    room += _eviction_room(queue, victims)
+    if room > 0:
+        make_room(yard, room, now_ms)
+    _clear_way(yard, queue, config, victims, now_ms)
+
+
+def make_way_in_all(
+    yard: Yard,
+    topics: list[Queue],
+    queues: list[Queue],
+    new_jobs: list[NewJob],
+    room: i64,
+    now_ms: i64,
+) -> None:
+    """Do the same for new jobs, each in the queue of its index; `topics` lists topics once."""
+    victims_by_topic: list[list[Job]] = []
+    for topic in topics:
+        config = topic.config
+        assert config is not None
+        count: i64 = 0
+        size: i64 = 0
+        for at in range(len(new_jobs)):
+            if queues[at] is topic:
+                count += 1
+                size += len(new_jobs[at].body)
+        victims = _victims(yard, topic, config, count, size, may_exceed=False)
+        victims_by_topic.append(victims)
+        room += _eviction_room(topic, victims)
+    make_room(yard, room, now_ms)
+    for each in range(len(topics)):
+        config = topics[each].config
+        assert config is not None
+        _clear_way(yard, topics[each], config, victims_by_topic[each], now_ms)
+
+
+def _clear_way(
+    yard: Yard, queue: Queue, config: TopicConfig, victims: list[Job], now_ms: i64
+) -> None:
+    """Evict jobs for new ones that enter now, and have these expire in time."""
     if victims:
-        make_room(yard, room + _eviction_room(queue, victims), now_ms)
         evict(yard, queue, victims, now_ms)
     topic_state = queue.topic_state
     if config.ttl_ms > 0 and topic_state is not None and topic_state.alarm is not None:
@@ -212,24 +246,10 @@ def ttl_of(config: TopicConfig) -> i64:
     return min(config.ttl_ms, NEVER_MS // 2)
 
 
-def make_way_for(yard: Yard, queue: Queue, new_jobs: list[NewJob], now_ms: i64) -> None:
-    """Evict the oldest jobs of a queue for many new ones, if it is a topic."""
-    if queue.config is None or not new_jobs:
-        return
-    size: i64 = 0
-    room: i64 = 0
-    for new_job in new_jobs:
-        size += len(new_job.body)
-        room += room_for(queue, new_job)
-    make_way(yard, queue, len(new_jobs), size, room, now_ms)
-
-
 def check_way(queue: Queue, count: i64, size: i64) -> None:
     """Refuse `count` jobs of `size` bytes if a queue may not hold them, as `make_way` would."""
     config = queue.config
     assert config is not None
-    if config is BARRED:
-        raise NameTaken(queue.name)
     too_many, too_long = _excess(queue, config, count, size)
     if too_many > 0 or too_long > 0:
         _refuse_excess(config, count, size, may_exceed=False)
@@ -249,7 +269,9 @@ def _victims(
 
 
 def _excess(queue: Queue, config: TopicConfig, count: i64, size: i64) -> tuple[i64, i64]:
-    """Return by how many jobs and bytes the caps would be exceeded."""
+    """Return by how many jobs and bytes the caps would be exceeded; NameTaken for a log's name."""
+    if config is BARRED:
+        raise NameTaken(queue.name)
     jobs_by_seq = queue.jobs_by_seq
     assert jobs_by_seq is not None
     too_many: i64 = 0
@@ -289,6 +311,8 @@ def _oldest(yard: Yard, jobs_by_seq: JobsBySeq, too_many: i64, too_long: i64) ->
 
 
 def _eviction_room(queue: Queue, victims: list[Job]) -> i64:
+    if not victims:
+        return 0
     size: i64 = floors_room(queue)
     for job in victims:
         details = job.details

@@ -1,14 +1,15 @@
 """The put transaction: the steps by which new jobs enter, whichever protocol puts them.
 
-    evict        the oldest jobs of a topic that is full
+    check        what its links refuse, and whether its queue may hold the job
     reserve      memory, and room in the journal for everything that follows
+    evict        the oldest jobs of a topic that is full
     deduplicate  return an existing job with the same id or key, or replace it
     enter        the job itself: its id, its record, its place in the queue
     link         parents and children, as its protocol defines
     offer        the job to clients that wait
 
 A protocol describes a job as a `NewJob` and its links to other jobs as `Links`. Every refusal comes
-before the first record, and all records of one transaction are in one batch.
+before the first eviction, and all records of one transaction are in one batch.
 """
 
 from mypy_extensions import i64, mypyc_attr
@@ -21,7 +22,7 @@ from jobyard.engine.jobs.put import (
     make_room,
     make_room_in_parts,
     make_way,
-    make_way_for,
+    make_way_in_all,
     room_for,
     tell_duplicate,
 )
@@ -60,7 +61,7 @@ class Links:
         return None
 
     def entering(self) -> None:
-        """Check the linked jobs again: the job is not a duplicate, so it enters now."""
+        """Check the linked jobs again: one may have been evicted. The job enters now."""
 
     def entered(self, job: Job, before: i64, now_ms: i64) -> None:
         """Link the job; `before` is the id of a same-named job that others wait for, or 0."""
@@ -69,24 +70,23 @@ class Links:
 def put_new_job(yard: Yard, queue: Queue, new_job: NewJob, links: Links | None, now_ms: i64) -> Job:
     """Put one job; return it, or the existing job that it duplicates.
 
-    YardFull, TopicFull and refusals of `links` leave no job behind.
+    YardFull, TopicFull and refusals of `links` change nothing.
     """
-    room = room_for(queue, new_job)
+    size: i64 = len(new_job.body)
     if links is None:
-        reserve(yard, queue, 1, len(new_job.body), room, now_ms)
+        reserve(yard, queue, 1, size, room_for(queue, new_job), now_ms)
     else:
         if queue.config is not None:
-            # Before the linked jobs are looked up: one of them may be evicted.
-            make_way(yard, queue, 1, len(new_job.body), room, now_ms)
+            check_way(queue, 1, size)
         links.check(queue, now_ms)
-        make_room(yard, room_of(queue, new_job, links, now_ms), now_ms)
+        reserve(yard, queue, 1, size, room_of(queue, new_job, links, now_ms), now_ms)
     job = commit(yard, queue, new_job, links, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
 
 
-# -- evict and reserve -------------------------------------------------------------------------
+# -- reserve and evict -------------------------------------------------------------------------
 
 
 def room_of(queue: Queue, new_job: NewJob, links: Links | None, now_ms: i64) -> i64:
@@ -109,13 +109,14 @@ def reserve(
     *,
     may_exceed: bool = False,
 ) -> None:
-    """Evict for `count` jobs with bodies of `size` bytes, and reserve `room` bytes.
+    """Reserve `room` bytes, and evict for `count` jobs with bodies of `size` bytes.
 
     For `may_exceed` see `make_way`.
     """
     if queue.config is not None:
         make_way(yard, queue, count, size, room, now_ms, may_exceed=may_exceed)
-    make_room(yard, room, now_ms)
+    else:
+        make_room(yard, room, now_ms)
 
 
 def reserve_in_parts(
@@ -138,12 +139,15 @@ def reserve_all(
     room: i64,
     now_ms: i64,
 ) -> None:
-    """Reserve room for new jobs, each in the queue of its index; `different` lists queues once."""
-    for queue in different:
-        if queue.config is not None:
-            of_queue = [new_jobs[at] for at in range(len(new_jobs)) if queues[at] is queue]
-            make_way_for(yard, queue, of_queue, now_ms)
-    make_room(yard, room, now_ms)
+    """Reserve room for new jobs, each in the queue of its index; `different` lists queues once.
+
+    A refusal by any queue changes nothing in the others.
+    """
+    topics = [queue for queue in different if queue.config is not None]
+    if topics:
+        make_way_in_all(yard, topics, queues, new_jobs, room, now_ms)
+    else:
+        make_room(yard, room, now_ms)
 
 
 # -- deduplicate, enter and link ---------------------------------------------------------------
