@@ -1,4 +1,7 @@
-"""Every limit of the yard, with its reason. One place per number."""
+"""Limits that several packages share, each with its reason.
+
+A limit that one module enforces is in that module; docs/limits.md lists all of them.
+"""
 
 from typing import Final
 
@@ -40,3 +43,6 @@ FIRINGS_PER_TURN: Final = 2000
 # The least number of topic seqs reserved ahead where a reply may precede the sync; a crash skips
 # at most twice as many.
 SEQ_BLOCK: Final = 4096
+
+# How long something that found no room on the disk waits before it is tried again.
+FULL_WAIT_MS: Final = 1000

@@ -24,7 +24,7 @@ from jobyard.model.details_codec import size_of
 from jobyard.model.family import DEAD_PERISH, counts_attempts, traits
 from jobyard.model.index.minute_counter import MinuteCounters
 from jobyard.model.job import DEAD, Job
-from jobyard.model.limits import NEVER_MS
+from jobyard.model.limits import FULL_WAIT_MS, NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.settings import DAY_MS, Settings
 
@@ -33,10 +33,8 @@ DONE_AGE_MS: Final = 7 * DAY_MS
 RING_MAX: Final = 500
 # Dead jobs that one ring looks at; the next ring continues after them.
 LOOK_MAX: Final = 10_000
-# The least time between two rings of a queue; with many dead jobs a thousandth of their number.
+# The least time between two rings of a queue.
 GAP_MS: Final = 20
-# The delay before a retry if the disk has no room for its record.
-FULL_WAIT_MS: Final = 1000
 # Queues with minute counters; beyond this the oldest counters are dropped.
 METERS_MAX: Final = 10_000
 _DOUBLINGS_MAX: Final = 20
@@ -164,13 +162,12 @@ def retries_ms(settings: Settings, job: Job) -> i64:
 
 def sweep(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Do what is due in one queue, and set its alarm for what is due next."""
-    gap_ms: i64 = max(GAP_MS, min(len(queue.dead.items), LOOK_MAX) // 1000)
     next_ms = min(_sweep_done(yard, queue, now_ms), _sweep_dead(yard, queue, now_ms))
     if yard.queues.get(queue.name) is not queue:
         return
     drop_if_idle(yard, queue)
     if next_ms < NEVER_MS:
-        _arm(yard, queue, max(next_ms, now_ms + gap_ms))
+        _arm(yard, queue, max(next_ms, now_ms + GAP_MS))
 
 
 def _sweep_done(yard: Yard, queue: Queue, now_ms: i64) -> i64:

@@ -32,6 +32,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.policy import PLAIN, Policy
 from jobyard.model.throttle.settings import encode_numbers
 from jobyard.model.timetable import Timetable
+from jobyard.model.topic.log import TopicFull, WriteTooLarge
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
@@ -402,11 +403,11 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
     room = room_of(queue, new_job, None, now_ms) + 2 * _entry_room(cron)
     try:
         reserve(yard, queue, 1, len(new_job.body), room, now_ms)
-    except YardFull:
+    except YardFull as refusal:
         drop_if_idle(yard, queue)
         yard.disarm(cron)
         yard.arm(cron, now_ms + SCHEDULE_RETRY_MS)
-        _tell(yard, bus.EventName.CRON_MISSED, cron, "error", "Storage full", now_ms)
+        _tell(yard, bus.EventName.CRON_MISSED, cron, "error", _why_missed(refusal), now_ms)
         return
     cron.executions += 1
     cron.pass_slot(now_ms)
@@ -418,6 +419,15 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
         _rearm(yard, cron)
     _put(yard, queue, new_job, now_ms)
     _tell(yard, bus.EventName.CRON_FIRED, cron, "", "", now_ms)
+
+
+def _why_missed(refusal: YardFull) -> str:
+    if isinstance(refusal, WriteTooLarge):
+        return "Job too large for its topic"
+    if isinstance(refusal, TopicFull):
+        return "Topic full"
+    # A log that has the name of the queue says so.
+    return str(refusal) or "Storage full"
 
 
 def _tell(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) -> None:

@@ -33,7 +33,7 @@ from jobyard.model.family import (
 )
 from jobyard.model.job import DEAD, DELAYED, READY, Job
 from jobyard.model.lease import Lease, LeaseSet, Proof, Terms
-from jobyard.model.limits import NEVER_MS
+from jobyard.model.limits import FULL_WAIT_MS, NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ordering_group import ordering_of
 from jobyard.model.throttle.ready_lists import ReadyList
@@ -50,9 +50,6 @@ SERVE_UNITS: Final = 4
 
 # Used where a single queue is given.
 _NO_QUEUES: Final[list[Queue]] = []
-
-# The delay before a dead letter that found no room is tried again.
-DEAD_LETTER_WAIT_MS: Final = 1000
 
 
 def head_of(queue: Queue, now_ms: i64) -> Job | None:
@@ -94,7 +91,7 @@ def take(
 def _take_first(
     yard: Yard,
     queues: list[Queue],
-    shelved: Queue | None,
+    one_queue: Queue | None,
     ready_list: i64,
     lease_set: LeaseSet,
     terms: Terms,
@@ -106,8 +103,8 @@ def _take_first(
         while True:
             job = (
                 best_job(queues, now_ms)
-                if shelved is None
-                else _head_on(shelved, ready_list, now_ms)
+                if one_queue is None
+                else _head_on(one_queue, ready_list, now_ms)
             )
             if job is None:
                 return None
@@ -116,7 +113,7 @@ def _take_first(
                 continue
             if job.queue.rules is not None:
                 passed(job, job.queue.rules, now_ms)
-            if shelved is not None:
+            if one_queue is not None:
                 _rename_entry(yard, job, now_ms)
             lease = _lease(yard, job, lease_set, terms, now_ms)
             if lease is not None:
@@ -252,7 +249,7 @@ def _pass_over(yard: Yard, job: Job, aside: list[Job] | None, now_ms: i64) -> li
 def _put_off(yard: Yard, job: Job, now_ms: i64) -> bool:
     """Delay a job that cannot become a dead letter yet; False on a full disk."""
     move = Transition(job, Cause.DUE_SET, DELAYED)
-    move.due_ms = now_ms + DEAD_LETTER_WAIT_MS
+    move.due_ms = now_ms + FULL_WAIT_MS
     try:
         if yard.bodies.fetch(job) is None:
             _set_aside(yard, job, now_ms)
@@ -267,8 +264,9 @@ def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job and publish the event; jobs that wait for it are not notified."""
     before = job.state
     lease = job.lease
-    yard.counters.of(job).removed += 1
+    counts = yard.counters.of(job)
     yard.drop(job, now_ms)
+    counts.removed += 1
     job.queue.finished_count += 1
     if yard.bus.is_on and yard.bus.hears(job.queue):
         event = bus.Event(bus.EventName.REMOVED, job.queue, job, now_ms)
@@ -489,6 +487,16 @@ def offer(yard: Yard, queue: Queue, now_ms: i64) -> None:
 
 def _serve(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> bool:
     """Give out about `most` jobs; True if there may be more jobs and more waiters."""
+    try:
+        return _serve_waiters(yard, queue, most, now_ms)
+    except StorageFull:
+        # A job that must not be taken could not be removed. The command that made a job ready has
+        # succeeded all the same, so the waiters are served later.
+        yard.arm(queue, now_ms + FULL_WAIT_MS)
+        return False
+
+
+def _serve_waiters(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> bool:
     up_to = yard.leases_issued + most
     sighted: i64 = 0
     while True:

@@ -1,7 +1,5 @@
 """What time alone triggers: the ends of delays, leases, pauses and waits."""
 
-from typing import Final
-
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.finish import expire
@@ -15,12 +13,9 @@ from jobyard.errors import StorageFull, YardFull
 from jobyard.model.index.item import Item
 from jobyard.model.job import Job
 from jobyard.model.lease import Lease, LeaseSet
-from jobyard.model.limits import FIRINGS_PER_TURN
+from jobyard.model.limits import FIRINGS_PER_TURN, FULL_WAIT_MS
 from jobyard.model.queue import Queue
 from jobyard.model.waiter import Waiter
-
-# The delay before a timer that failed on a full disk fires again.
-FULL_WAIT_MS: Final = 1000
 
 
 def tick(yard: Yard, now_ms: i64) -> i64:

@@ -306,7 +306,7 @@ class BeanstalkSession(Session, Holder, TaskOwner):
         body = data[start:end]
         try:
             job = put(yard, used, BEANSTALK, RAW, self._rank, self._delay_ms, ttr_ms, body, now_ms)
-        except YardFull as full:
+        except (YardFull, StorageFull) as full:
             self._say(b"DRAINING\r\n" if isinstance(full, NameTaken) else commands.OUT_OF_MEMORY)
             return
         out = self.out

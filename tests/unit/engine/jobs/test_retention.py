@@ -6,7 +6,6 @@ from jobyard.engine.jobs.move import kick_job, remove
 from jobyard.engine.jobs.queues import copy_settings, set_settings
 from jobyard.engine.jobs.retention import (
     DONE_AGE_MS,
-    FULL_WAIT_MS,
     GAP_MS,
     LOOK_MAX,
     RING_MAX,
@@ -15,6 +14,7 @@ from jobyard.engine.jobs.retention import (
 )
 from jobyard.engine.jobs.tick import tick
 from jobyard.model.job import DEAD, DONE, GONE, READY, Job
+from jobyard.model.limits import FULL_WAIT_MS
 from jobyard.model.policy import PLAIN, REMOVE_DEAD, REMOVE_DONE, Policy
 from jobyard.model.throttle.settings import DAY_MS
 from tests.support.memory_storage import MemoryStorage

@@ -2,6 +2,9 @@
 
 import pytest
 
+from jobyard.engine.logs.logs import open_log
+from jobyard.engine.topics.topic_setup import open_topic_queue
+from jobyard.model.topic.config import LOG, read_config
 from jobyard.protocols.bunqueue.http.hub import BEAT_MS, HEALTH_BEATS
 from jobyard.protocols.bunqueue.http.watchdog import OVERLOAD_MS, QUEUE_IDLE_MS
 from jobyard.protocols.bunqueue.workers import LOST_MS
@@ -165,6 +168,37 @@ def test_schedules_that_fire_and_do_not_are_told(site: BareHttp, tcp: BareClient
     source.blocks()
     site.tick(1000)
     assert source.told("cron:skipped") == [{"name": "b", "queue": "q", "reason": "no-worker"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"type": "log"}, "t is a log and takes no jobs"),
+        ({"type": "queue", "cap_records": 1, "discard": "reject"}, "Topic full"),
+        ({"type": "queue", "cap_bytes": 9}, "Job too large for its topic"),
+    ],
+)
+def test_a_run_that_its_topic_does_not_take_is_told_with_the_reason(
+    site: BareHttp, tcp: BareClient, given: dict[str, object], error: str
+) -> None:
+    source = EventSource(site)
+    config = read_config(given)
+    if config.type == LOG:
+        open_log(site.yard, "t", config, site.now_ms)
+    else:
+        open_topic_queue(site.yard, "t", config, site.now_ms)
+        tcp.push("t")
+    tcp.ok("Cron", name="a", queue="t", data="x" * 20, repeatEvery=1000)
+    site.tick(1000)
+    assert source.told("cron:missed") == [{"name": "a", "queue": "t", "error": error}]
+
+
+def test_a_run_for_which_there_is_no_room_is_told(site: BareHttp, tcp: BareClient) -> None:
+    source = EventSource(site)
+    tcp.ok("Cron", name="a", queue="q", data=1, repeatEvery=1000)
+    site.yard.bodies.in_memory += 1 << 40
+    site.tick(1000)
+    assert source.told("cron:missed") == [{"name": "a", "queue": "q", "error": "Storage full"}]
 
 
 def test_dead_jobs_that_come_back_or_go_by_themselves_are_told(
