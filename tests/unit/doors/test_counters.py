@@ -106,3 +106,27 @@ def test_a_restart_begins_at_zero(site: BareDoors) -> None:
     client.say(b"reserve\r\ndelete 1\r\n")
     after = site.after_a_crash()
     assert set(after.yard.counters.totals().values()) == {0}
+
+
+def test_what_a_full_disk_puts_off_is_counted_once_when_it_happens(site: BareDoors) -> None:
+    worker, library = site.bunqueue(), site.library()
+    gone = worker.push("other", ttl=1000)
+    dead = library.add(ttl=1000).decode()
+    site.others.site.commit()
+    assert isinstance(site.storage, MemoryStorage)
+    site.storage.capacity = 0
+    site.journal.spares.clear()
+    before = -1
+    while site.journal.records_count != before:
+        before = site.journal.records_count
+        site.journal.append_clean()
+    for _ in range(5):
+        site.tick(1000)
+    assert (worker.state(gone), library.state(dead)) == ("waiting", "waiting")
+    totals = site.yard.counters.totals()
+    assert (totals["removed"], totals["dead"]) == (0, 0)
+    site.storage.capacity = None
+    site.tick(1000)
+    assert library.state(dead) == "failed"
+    totals = site.yard.counters.totals()
+    assert (totals["removed"], totals["dead"]) == (1, 1)

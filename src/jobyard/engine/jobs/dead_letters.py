@@ -186,12 +186,16 @@ def read_dead_letter(yard: Yard, log: LogTopic, seq: i64) -> LogRecord:
 def _json_of(body: bytes) -> bytes:
     """Return a body of unknown format as JSON: itself if it is JSON, else a string, else base64."""
     try:
-        json.loads(body)
-    except ValueError:
-        pass
-    else:
-        return body
-    try:
-        return json.dumps(body.decode(), ensure_ascii=False).encode()
+        # Given bytes, the parser would also accept UTF-16, UTF-32 and surrogates.
+        text = body.decode()
     except UnicodeDecodeError:
         return json.dumps({"$base64": b64encode(body).decode()}).encode()
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        return json.dumps(text, ensure_ascii=False).encode()
+    return body
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")

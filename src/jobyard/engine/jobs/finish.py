@@ -378,10 +378,14 @@ def _is_dead_letter(yard: Yard, job: Job, now_ms: i64) -> bool:
     queue = job.queue
     if queue.config is None or queue.config.dead_letter is None:
         return False
-    is_sent = dead_letters.send(yard, job, now_ms)
-    if is_sent and queue.rules is not None and queue.first_link is not None:
+    lease = job.lease
+    if not dead_letters.send(yard, job, now_ms):
+        return False
+    if queue.rules is not None and queue.first_link is not None:
         offer(yard, queue, now_ms)
-    return is_sent
+    if lease is not None and lease.lease_set.is_watched:
+        tell_holder(yard, lease, now_ms)
+    return True
 
 
 def park(yard: Yard, job: Job, now_ms: i64) -> None:

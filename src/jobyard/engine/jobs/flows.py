@@ -92,7 +92,7 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
     ):
         raise YardFull
     own: i64 = 2 * (STATE_SIZE + END_SIZE + GONE_SIZE + _size(child)) + value_size
-    own += _lease_room(child.queue) + _successor_room(child)
+    own += _bases_room(child) + _lease_room(child.queue) + _successor_room(child)
     news: i64 = own
     told: list[Job] = []
     # A job has at most one parent, so the jobs that fail with it form a single chain.
@@ -110,12 +110,21 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
             told.append(parent)
             if failure_of(parent, one) == CHILD_FAILS_PARENT:
                 doomed = parent
+                news += _bases_room(parent)
                 size = min(value_size + label_size + _BLAME_ROOM, 4 * ERROR_MAX)
         value_size = size
     for parent in told:
         if not journal.has_room_for_news(parent, news):
             _reserve(yard, news + _states_room(told))
             return
+
+
+def _bases_room(job: Job) -> i64:
+    """Return the size of the records that remove the older bases of a job, one per old body."""
+    details = job.details
+    if details is None or details.old_bases is None:
+        return 0
+    return GONE_SIZE * len(details.old_bases)
 
 
 def _states_room(jobs: list[Job]) -> i64:
@@ -265,8 +274,8 @@ def _fail_parent(
         event.is_dead = not parent.policy.flags & REMOVE_DEAD
         yard.bus.tell(event)
     if parent.policy.flags & REMOVE_DEAD:
-        yard.counters.of(parent).dead += 1
         yard.drop(parent, now_ms)
+        yard.counters.of(parent).dead += 1
         parent.queue.finished_count += 1
         return
     move = Transition(parent, Cause.FAILED, DEAD)

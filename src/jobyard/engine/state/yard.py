@@ -300,10 +300,10 @@ class Yard:
 
     def move(self, job: Job, move: Transition, now_ms: i64) -> None:
         """Append and apply a move."""
-        if move.state == DEAD and job.state != DEAD:
-            self.counters.of(job).dead += 1
         if self.journal.is_on:
             self.journal.append_move(job, move, now_ms)
+        if move.state == DEAD and job.state != DEAD:
+            self.counters.of(job).dead += 1
         self.apply_move(job, move, now_ms)
         if job.details is not None:
             self.apply_changes(job, move.news)

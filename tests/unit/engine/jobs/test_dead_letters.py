@@ -134,6 +134,39 @@ def test_a_job_that_another_door_gives_up_becomes_a_letter() -> None:
     recount(site.yard)
 
 
+def test_a_node_whose_last_job_became_a_letter_is_dropped() -> None:
+    site = Topic(given=POISON)
+    site.write(b"1", b"2")
+    site.claim(most=2)
+    topic_queue.give_up(site.yard, site.t, "w", [1], None, site.now_ms)
+    assert list(site.yard.nodes) == ["w"]
+    topic_queue.give_up(site.yard, site.t, "w", [2], None, site.now_ms)
+    assert len(letters(site)) == 2
+    assert site.yard.nodes == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"NaN", "NaN"),
+        (b'{"a":-Infinity}', '{"a":-Infinity}'),
+        (b"\xef\xbb\xbf1", "\ufeff1"),
+        (b'"\xed\xa0\x80"', {"$base64": "Iu2ggCI="}),
+        ('{"a":1}'.encode("utf-16"), {"$base64": "//57ACIAYQAiADoAMQB9AA=="}),
+        ("[1]".encode("utf-16-le"), "[\x001\x00]\x00"),
+        ("1".encode("utf-32-le"), "1\x00\x00\x00"),
+        (b"[" * 100_000, "[" * 100_000),
+        (b"[" * 100_000 + b"]" * 100_000, "[" * 100_000 + "]" * 100_000),
+    ],
+)
+def test_what_only_resembles_json_becomes_a_string_in_a_letter(body: bytes, shown: object) -> None:
+    site = Topic(given=config(max_deliveries=1, dead_letter="t.dlq", lease_ms=100))
+    site.put(body, "t")
+    wear_out(site, 1)
+    assert site.claim() == []
+    assert [letter["data"] for letter in letters(site)] == [shown]
+
+
 def test_a_job_that_was_taken_too_often_cannot_be_taken_by_name() -> None:
     site = Topic(given=POISON)
     site.write(b"1")

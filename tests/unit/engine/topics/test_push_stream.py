@@ -33,6 +33,18 @@ def test_an_ack_a_nack_an_expiry_and_a_delete_each_bring_the_next_job_at_once() 
     recount(site.yard)
 
 
+def test_a_dead_letter_brings_the_next_job_at_once() -> None:
+    site = Topic(MemoryStorage(), given=config(dead_letter="t.dlq"))
+    site.write(*(b"1" for _ in range(4)))
+    _, inbox = site.stream()
+    assert inbox.seqs() == [1]
+    assert topic_queue.give_up(site.yard, site.t, "w", [1], None, site.now_ms).done == 1
+    assert inbox.seqs() == [2]
+    bury(site.yard, site.peek()[0], 0, site.now_ms)
+    assert inbox.seqs() == [3]
+    recount(site.yard)
+
+
 def test_a_nacked_job_comes_back_to_the_only_stream_there_is() -> None:
     site = Topic()
     site.write(b"1", b"2")

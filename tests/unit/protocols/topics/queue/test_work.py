@@ -285,6 +285,16 @@ def test_a_connection_goes_on_after_its_stream(site: BareTopics, api: Caller, qu
     assert worker.ask("GET", "/v0/health").status == 200
 
 
+def test_a_job_that_is_dead_lettered_makes_room_for_the_next(site: BareTopics, api: Caller) -> None:
+    api.put("q", type="queue", dead_letter="q.dlq")
+    api.write("q", "a", "b")
+    worker = stream(site, "node=w&max=1")
+    assert [event.id for event in worker.events()] == ["", "1"]
+    api.ok("q/dead-letter", end([1]))
+    assert seqs(worker.jobs()) == [2]
+    assert [one["data"] for one in api.diff("q.dlq")["records"]] == ["a"]
+
+
 def test_no_more_is_pushed_than_is_read(site: BareTopics, api: Caller, queue: str) -> None:
     api.write(queue, *["x" * 400_000] * 20)
     worker = site.connect()
