@@ -64,7 +64,7 @@ class BarePeer:
 
     def __init__(self, stage: "BareStage") -> None:
         self._stage = stage
-        self._session = BeanstalkSession(stage.door, Stirring(stage.wake, self))
+        self._session = BeanstalkSession(stage.door, Stirring(stage.woken, self))
         self._unread = bytearray()
         self._is_open = True
 
@@ -146,7 +146,7 @@ class BareStage:
 
     def __init__(self, settings: dict[str, str], *, is_bytewise: bool) -> None:
         self.now_ms = START_MS
-        self.wake: deque[BarePeer] = deque()
+        self.woken: deque[BarePeer] = deque()
         self._is_bytewise = is_bytewise
         journal = Journal(None, SEGMENT_SIZE, ids_ahead=False)
         self._yard = Yard(journal, Bodies(journal, BODY_BUDGET))
@@ -166,8 +166,8 @@ class BareStage:
 
     def settle(self) -> None:
         """Resume woken sessions until none is left."""
-        while self.wake:
-            self.wake.popleft().resume()
+        while self.woken:
+            self.woken.popleft().resume()
 
     def tick(self, ms: int) -> None:
         """Move the clock from timer to timer up to `ms` later."""

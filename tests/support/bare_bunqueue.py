@@ -89,7 +89,7 @@ class BareClient:
 
     def __init__(self, site: "BareBunqueue") -> None:
         self._site = site
-        self.session = site.entrance.enter(Ears(site.wake, self))
+        self.session = site.entrance.enter(Ears(site.woken, self))
         self._unread = b""
         self._asked = 0
         self._answers: dict[str, Answer] = {}
@@ -211,7 +211,7 @@ class BareBunqueue:
         self.life = StillLife()
         self.door = BunqueueDoor(self.yard, self.life, now_ms)
         self.entrance = BunqueueEntrance(self.door)
-        self.wake: deque[Resumable] = deque()
+        self.woken: deque[Resumable] = deque()
         # Long work continues only by `slice`.
         self.is_slow = False
 
@@ -230,8 +230,8 @@ class BareBunqueue:
         is_left = True
         while is_left:
             is_left = not self.is_slow and bool(self.yard.tasks.proceed(self.now_ms))
-            while self.wake:
-                self.wake.popleft().resume()
+            while self.woken:
+                self.woken.popleft().resume()
 
     def slice(self) -> bool:
         """End a turn, with one slice of long work; return whether work is left."""

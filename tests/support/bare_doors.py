@@ -30,7 +30,7 @@ class BareDoors(BareTopics):
         """Resume woken sessions until none is left."""
         self.glidemq.now_ms = self.now_ms
         super().settle()
-        while self.glidemq.wake:
+        while self.glidemq.woken:
             self.glidemq.settle()
             super().settle()
 

@@ -47,7 +47,7 @@ class BareClient:
 
     def __init__(self, site: "BareGlidemq") -> None:
         self._site = site
-        self.session = site.entrance.enter(Ears(site.wake, self))
+        self.session = site.entrance.enter(Ears(site.woken, self))
         self.proto = 2
         self._out = b""
 
@@ -126,7 +126,7 @@ class BareGlidemq:
         self.door = GlidemqDoor(self.yard, FixedFacts(), now_ms)
         self.door.password = digest_of(password) if password else b""
         self.entrance = GlidemqEntrance(self.door)
-        self.wake: deque[Resumable] = deque()
+        self.woken: deque[Resumable] = deque()
         # Long work continues only by `slice`.
         self.is_slow = False
 
@@ -139,14 +139,14 @@ class BareGlidemq:
         is_left = True
         while is_left:
             is_left = not self.is_slow and bool(self.yard.tasks.proceed(self.now_ms))
-            while self.wake:
-                self.wake.popleft().resume()
+            while self.woken:
+                self.woken.popleft().resume()
 
     def slice(self) -> bool:
         """End a turn, with one slice of long work; return whether work is left."""
-        is_left = bool(self.yard.tasks.proceed(self.now_ms))
+        self.yard.tasks.proceed(self.now_ms)
         self.settle()
-        return is_left
+        return self.yard.tasks.count() > 0
 
     def tick(self, ms: int) -> None:
         """Move the clock from timer to timer up to `ms` later."""

@@ -46,7 +46,7 @@ class HttpClient:
 
     def __init__(self, site: "BareHttp") -> None:
         self._site = site
-        self.session = site.http_entrance.enter(Ears(site.wake, self))
+        self.session = site.http_entrance.enter(Ears(site.woken, self))
         self.unread = b""
         self._is_open = True
 
@@ -185,8 +185,10 @@ class WebSocket(HttpClient):
 class BareHttp(BareBunqueue):
     """Yard, door and port of one boot."""
 
-    def __init__(self, storage: Storage | None = None, origin: str = "*") -> None:
-        super().__init__(storage)
+    def __init__(
+        self, storage: Storage | None = None, origin: str = "*", *, ids_ahead: bool = False
+    ) -> None:
+        super().__init__(storage, ids_ahead=ids_ahead)
         self.area = BunqueueArea(self.door)
         self.routes = Routes(self.area)
         install(self.routes, self.area)

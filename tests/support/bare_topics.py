@@ -71,7 +71,7 @@ class Caller:
     def __init__(self, site: "BareTopics", key: str = "") -> None:
         self._site = site
         self._key = key
-        self.session = site.entrance.enter(Ears(site.wake, self))
+        self.session = site.entrance.enter(Ears(site.woken, self))
         self.is_open = True
         self.unread = b""
 
@@ -254,7 +254,7 @@ class BareTopics:
         self.topics.keys = read_keys(keys)
         self.door = open_http(self.yard, self.others.door, self.topics, Stopwatch())
         self.entrance = HttpEntrance(self.door)
-        self.wake = self.others.wake
+        self.woken = self.others.woken
         self._caller: Caller | None = None
 
     @property

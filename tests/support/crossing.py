@@ -132,7 +132,7 @@ class Crossing(BareDoors):
     ) -> None:
         super().__init__(storage, now_ms, window=window)
         # A woken session continues at once, whichever door woke it.
-        self.glidemq.wake = self.wake
+        self.glidemq.woken = self.woken
         self.bean = self.another_bean()
         self.bun = self.bunqueue()
         self.glide = self.library(QUEUE)

@@ -56,7 +56,7 @@ def test_a_connection_that_goes_leaves_nothing_to_do(site: BareHttp) -> None:
     http.close()
     tcp.close()
     finish(site)
-    assert not site.wake
+    assert not site.woken
 
 
 @pytest.mark.parametrize("count", [ASKED_MAX - 1, ASKED_MAX, ASKED_MAX + 1, 3 * ASKED_MAX + 7])

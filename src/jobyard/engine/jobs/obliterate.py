@@ -9,6 +9,7 @@ Jobs that run, that wait for others or that others wait for go first, one by one
 affect others. If there are too many of these for one turn, their removal takes several turns.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -48,6 +49,8 @@ class Obliteration(Task):
         super().__init__()
         self._yard = yard
         self._queue = queue
+        # Removes what else belongs to the queue; also if the client has disconnected.
+        self.then: Callable[[i64], None] | None = None
         # The next part of the awaited jobs to look at, and the yard's running count of awaited
         # jobs when the first part was looked at.
         self._part: i64 = 0
@@ -70,7 +73,13 @@ class Obliteration(Task):
                 condemn(yard, queue)
         finally:
             send_lease_events(yard, now_ms)
-        return 0 if is_through else most
+        if not is_through:
+            return most
+        then = self.then
+        if then is not None:
+            self.then = None
+            then(now_ms)
+        return 0
 
     def _is_small(self) -> bool:
         """Return whether one turn can remove all jobs whose end affects others."""

@@ -152,9 +152,12 @@ class Tasks:
         task.task_owner = None
         if task.is_reading and task in self._going:
             self._going.remove(task)
-            freeing = task.abandon()
-            if freeing is not None:
-                self.follow(freeing)
+            self._drop(task)
+
+    def _drop(self, task: Task) -> None:
+        freeing = task.abandon()
+        if freeing is not None:
+            self.follow(freeing)
 
     def proceed(self, now_ms: i64) -> bool:
         """End a turn: do as much as it has room for, at least a share; True if work is left."""
@@ -208,7 +211,7 @@ class Tasks:
         task = self.running
         assert task is not None
         self.running = None
-        task.abandon()
+        self._drop(task)
         _tell(task, refusal, now_ms)
 
     def _spend(self, done: i64) -> None:

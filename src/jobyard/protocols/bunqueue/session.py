@@ -445,17 +445,17 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
                 self._run_long(looking, now_ms)
             else:
                 self.refuse(b"", str(refusal))
-            self.peer.wake()
-            return
-        long = self._long
-        assert long is not None
-        self._long = None
-        self._busy_size = 0
-        if refusal is None:
-            self._answer_request(long.request, long.tell())
         else:
-            self._refuse_for(long.request, refusal)
-        self.await_synced(task.sync_requested)
+            long = self._long
+            assert long is not None
+            self._long = None
+            self._busy_size = 0
+            if refusal is None:
+                self._answer_request(long.request, long.tell())
+            else:
+                self._refuse_for(long.request, refusal)
+        # No connection takes the request of a command that runs here.
+        self.await_synced(max(task.sync_requested, self.journal.take_sync_request()))
         self.peer.wake()
 
     def queue_name(self, fields: MapFields) -> str:

@@ -49,6 +49,8 @@ class LongCall(PendingCall, TaskOwner):
                 call.answer_refusal(in_http(refused))
         else:
             call.answer_refusal(in_http(refusal))
+        # Of a command that was run by `_finish`.
+        call.session.await_synced(call.session.journal.take_sync_request())
 
     def stop_waiting(self, now_ms: i64) -> None:
         """Continue: the call waits only for its work."""

@@ -160,6 +160,41 @@ def test_whoever_left_is_not_told_but_changes_are_made() -> None:
     assert (change.left, reading.left, told.ended) == (0, left, [])
 
 
+class Finding(Task):
+    """A search that fails in its second slice and has found much by then."""
+
+    def __init__(self, freeing: Task) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._has_begun = False
+        self._freeing = freeing
+
+    def step(self, most: int, now_ms: int) -> int:
+        assert now_ms == NOW_MS
+        if self._has_begun:
+            raise LookupError
+        self._has_begun = True
+        return most
+
+    def abandon(self) -> Task:
+        return self._freeing
+
+
+def test_what_a_failed_search_has_found_is_freed_over_turns() -> None:
+    told = DashboardEvent()
+    work = tasks()
+    freeing = Counting(UNITS_PER_TURN + 1, [])
+    assert not work.begin(Finding(freeing), told, NOW_MS)
+    with pytest.raises(LookupError):
+        work.proceed(NOW_MS)
+    refusal = Refused("internal error")
+    work.give_up(refusal, NOW_MS)
+    assert told.refusals == [refusal]
+    while work.proceed(NOW_MS):
+        pass
+    assert freeing.left == 0
+
+
 def test_who_rests_is_told_at_the_end_of_the_next_turn() -> None:
     told = DashboardEvent()
     work = tasks()

@@ -10,6 +10,7 @@ from jobyard.protocols.session import Peer
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
 from tests.support.bare_http import BareHttp, HttpClient, Reply, WebSocket
 from tests.support.bunqueue import frame, pack, unpack
+from tests.support.memory_storage import MemoryStorage
 
 MANY = LONG_FRAME + 1000
 UNITS = 100
@@ -269,3 +270,66 @@ def test_who_leaves_while_a_message_is_read_costs_nothing_more() -> None:
     assert site.yard.tasks.count() == 1
     socket.close()
     assert site.yard.tasks.count() == 0
+
+
+# -- durable jobs ------------------------------------------------------------------------------
+
+
+def durable(count: int) -> dict[str, object]:
+    """Return the fields of a durable job with as much data."""
+    return {"queue": "q", "data": [1] * count, "durable": True}
+
+
+@pytest.fixture
+def os_site() -> BareHttp:
+    """A port whose answers need not wait for the disk, unless a job asks for it."""
+    site = BareHttp(MemoryStorage(), ids_ahead=True)
+    slow(site)
+    return site
+
+
+def check_synced(site: BareHttp, client: BareClient | HttpClient) -> None:
+    """Check that the answer to long input waits for the disk."""
+    other = site.connect()
+    pull = other.send("PULL", queue="q", timeout=1000)
+    # Of another connection: it ends in the same turn or later, and needs no sync.
+    site.connect().send("PUSH", queue="other", data=[1] * MANY)
+    assert client.session.awaits_synced == 0
+    while site.slice():
+        pass
+    answer = other.hear(pull)
+    assert answer is not None
+    assert answer["job"] is not None
+    assert client.session.awaits_synced == site.yard.journal.open_number
+    assert other.session.awaits_synced == 0
+    assert site.yard.journal.sync_requested == 0, "the request is left for another connection"
+
+
+def test_the_answer_to_a_durable_job_in_a_long_frame_waits_for_the_disk(os_site: BareHttp) -> None:
+    client = os_site.connect()
+    client.send("PUSH", **durable(MANY))
+    check_synced(os_site, client)
+
+
+def test_the_answer_to_durable_jobs_in_a_long_frame_waits_for_the_disk(os_site: BareHttp) -> None:
+    client = os_site.connect()
+    client.send("PUSHB", queue="q", jobs=[durable(MANY // 200)] * 200)
+    check_synced(os_site, client)
+
+
+@pytest.mark.parametrize("count", [BODY_AT_ONCE, MANY])
+def test_the_answer_to_a_durable_job_in_a_long_body_waits_for_the_disk(
+    os_site: BareHttp, count: int
+) -> None:
+    client = os_site.call()
+    client.request("POST", "/queues/q/jobs", durable(count))
+    check_synced(os_site, client)
+
+
+@pytest.mark.parametrize("count", [BODY_AT_ONCE, MANY])
+def test_the_answer_to_a_durable_job_in_a_long_message_waits_for_the_disk(
+    os_site: BareHttp, count: int
+) -> None:
+    socket = WebSocket(os_site)
+    socket.say({"cmd": "PUSH", **durable(count)})
+    check_synced(os_site, socket)

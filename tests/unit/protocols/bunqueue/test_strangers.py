@@ -25,7 +25,7 @@ class Knocker:
 
     def __init__(self, site: BareBunqueue) -> None:
         self.site = site
-        self.session = site.entrance.enter(Guest(site.wake, self))
+        self.session = site.entrance.enter(Guest(site.woken, self))
 
     def resume(self) -> None:
         self.session.resume(self.site.now_ms)

@@ -243,14 +243,14 @@ def test_commands_behind_it_wait_for_its_end() -> None:
 def test_a_long_answer_before_one_that_waits_leaves_both_whole() -> None:
     library = filled()
     client = library.client
-    raw = b"*2\r\n$4\r\nECHO\r\n$70000\r\n" + b"x" * 70_000 + b"\r\n"
+    raw = b"*2\r\n$4\r\nECHO\r\n$100000\r\n" + b"x" * 100_000 + b"\r\n"
     key = library.key("stream").encode()
     client.send_raw(raw + b"*2\r\n$3\r\nDEL\r\n$%d\r\n%b\r\n" % (len(key), key))
-    assert client.hear() == [b"x" * 70_000]
+    assert client.hear() == [b"x" * 100_000]
     finish(library.site)
     assert client.hear() == [1]
     out = client.session.out
-    assert client.ask("ECHO", "x" * 70_000) == b"x" * 70_000
+    assert client.ask("ECHO", "x" * 100_000) == b"x" * 100_000
     assert client.session.out is not out, "its room was kept"
 
 
@@ -261,6 +261,17 @@ def test_a_connection_that_goes_lets_changes_be_made() -> None:
     finish(library.site)
     assert library.site.yard.tasks.count() == 0
     assert library.site.connect().ask("EXISTS", library.key("stream")) == 0
+
+
+def test_the_event_of_a_drain_is_told_though_its_connection_goes() -> None:
+    library = filled()
+    parts = library.keys("stream", "scheduled", "events", "id")
+    library.client.send("FCALL", "glidemq_drain", 4, *parts, "0", "workers")
+    library.client.close()
+    finish(library.site)
+    other = library.site.connect()
+    [(_, fields)] = other.ask("XREVRANGE", library.key("events"), "+", "-", "COUNT", 1)
+    assert fields == [b"event", b"drained", b"jobId", b"%d" % JOBS]
 
 
 def test_a_connection_that_goes_takes_its_reading_along() -> None:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from jobyard.engine.jobs.listing import SORTED_AT_ONCE
 from tests.support.bare_topics import BareTopics, said
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import recount
@@ -141,4 +142,23 @@ def test_a_log_that_goes_while_its_records_are_deleted_is_not_found() -> None:
     assert answer is not None
     assert answer.status == 404
     assert other.state("t")["count"] == 1
+    recount(site.yard)
+
+
+def test_a_queue_is_deleted_whole_if_the_client_disconnects_meanwhile() -> None:
+    site = BareTopics(MemoryStorage())
+    client, other, worker = site.connect(), site.connect(), site.bunqueue()
+    client.put("t", type="queue")
+    # Running jobs are removed one by one: more of them than fit into a turn.
+    for _ in range(0, SORTED_AT_ONCE + 1, 1000):
+        client.write("t", *range(1000))
+        assert len(worker.ok("PULLB", queue="t", count=1000)["jobs"]) == 1000
+    slow_down(site)
+    client.send("DELETE", "/v0/topics/t")
+    assert client.hear() is None
+    client.close()
+    while site.others.slice():
+        pass
+    assert site.yard.jobs.count == 0
+    assert other.ask("GET", "/v0/topics/t").status == 404
     recount(site.yard)

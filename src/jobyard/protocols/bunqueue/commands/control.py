@@ -394,22 +394,20 @@ def _age_from(door: BunqueueDoor, job: Job) -> i64:
 def obliterate(session: BunqueueSession, request: Request) -> Answer | None:
     """Remove a queue with all its jobs, even active ones, and all its settings."""
     yard = session.yard
-    now_ms = request.now_ms
     queue = yard.queues.get(push_options.queue_name(request.fields))
     if queue is None:
         return {}
-    return session.begin(
-        request, Obliteration(yard, queue), lambda: _forget_queue(yard, queue, now_ms)
-    )
+    task = Obliteration(yard, queue)
+    task.then = lambda now_ms: _forget_queue(yard, queue, now_ms)
+    return session.begin(request, task, dict)
 
 
-def _forget_queue(yard: Yard, queue: Queue, now_ms: i64) -> Answer:
+def _forget_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Remove the settings of a queue whose jobs are gone."""
     end_pause(yard, queue, now_ms)
     _forget_rules(yard, queue, now_ms)
     stop_counting(yard, queue)
     drop_subscriptions(yard, queue)
-    return {}
 
 
 def _forget_rules(yard: Yard, queue: Queue, now_ms: i64) -> None:

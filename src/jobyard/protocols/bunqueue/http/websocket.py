@@ -115,6 +115,7 @@ class CommandSocket(Peer, MessageReceiver, EventListeners, TaskOwner):
         self._reading_size = 0
         self.line.is_running = True
         self._run_long(task, now_ms)
+        self._http.await_synced(self._http.journal.take_sync_request())
         self.line.is_running = False
         self._http.is_stalled = True
         self._http.peer.wake()

@@ -137,22 +137,18 @@ def clean(call: Fcall) -> None:
     treat = FoundTask(call.events, found, remove)
     treat.oldest_first = True
     treat.is_quiet = False
+    treat.then = lambda now_ms: _end_work(call, queue, b"cleaned", treat.count, now_ms)
     units = min(limit, line.live_count) * CHANGE_UNITS
-    begin(call.call, treat, lambda: _tell_cleaned(call, queue, removed), units)
+    begin(call.call, treat, lambda: TextArray(removed, ARRAY, call.proto), units)
 
 
-def _tell_cleaned(call: Fcall, queue: Queue, removed: list[bytes]) -> Pieces:
-    _end_work(call, queue, b"cleaned", len(removed))
-    return TextArray(removed, ARRAY, call.proto)
-
-
-def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64) -> None:
+def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64, now_ms: i64) -> None:
     """Emit the event of a change to many jobs, and drop a queue that is empty now."""
     if count == 0:
         return
     yard = call.yard
-    now_ms = max(yard.now_ms, call.now_ms)
-    call.events.tell(queue, event, number(count), [], now_ms)
+    call.events.is_quiet = False
+    call.events.tell(queue, event, number(count), [], max(yard.now_ms, now_ms))
     if yard.queues.get(queue.name) is queue:
         drop_if_idle(yard, queue)
 
@@ -186,21 +182,17 @@ def drain(call: Fcall) -> None:
         _drop_beside(yard, place, job_id, now_ms)
         return True
 
-    def serve(now_ms: i64) -> None:
+    def end(now_ms: i64) -> None:
         # The removed jobs may have held up others of their ordering key that clients wait for. This
         # must come last: waiting clients would be given jobs that are about to be removed.
         if queue.first_link is not None:
             offer(yard, queue, now_ms)
+        _end_work(call, queue, b"drained", treat.count, now_ms)
 
     treat = FoundTask(call.events, JobsBySeqGather(queue, waits), remove)
-    treat.then = serve
+    treat.then = end
     units = (stream_length(queue) + scheduled_count(queue)) * CHANGE_UNITS
-    begin(call.call, treat, lambda: _tell_done(call, queue, b"drained", treat), units)
-
-
-def _tell_done(call: Fcall, queue: Queue, event: bytes, treat: FoundTask) -> None:
-    _end_work(call, queue, event, treat.count)
-    call.answer_number(treat.count)
+    begin(call.call, treat, lambda: call.answer_number(treat.count), units)
 
 
 def retry_jobs(call: Fcall) -> None:
@@ -221,8 +213,9 @@ def retry_jobs(call: Fcall) -> None:
     treat = FoundTask(call.events, found, lambda job, now_ms: _retry(yard, treat, job, now_ms))
     treat.oldest_first = True
     treat.is_quiet = False
+    treat.then = lambda now_ms: _end_work(call, queue, b"retried", treat.count, now_ms)
     units = min(count if count > 0 else LAST, queue.dead.live_count) * CHANGE_UNITS
-    begin(call.call, treat, lambda: _tell_done(call, queue, b"retried", treat), units)
+    begin(call.call, treat, lambda: call.answer_number(treat.count), units)
 
 
 def _retry(yard: Yard, treat: FoundTask, job: Job, now_ms: i64) -> bool:

@@ -349,7 +349,10 @@ class FoundTask(Task):
                 self.count += 1
                 done += CHANGE_UNITS
         if not items or self.count >= self.most:
-            if self.then is not None:
-                self.then(now_ms)
+            then = self.then
+            if then is not None:
+                # It may refer to this task, and cycles are collected only while they are young.
+                self.then = None
+                then(now_ms)
             return min(done, most - 1)
         return done

@@ -342,14 +342,26 @@ def delete_topic(door: TopicsDoor, call: HttpCall) -> None:
     if if_empty and count > 0:
         raise HttpRefused(409, "topic_not_empty", f"{name} holds {count} records")
     if queue is None or log is not None:
-        _delete(door, call, name)
+        _tell_deleted(call, _delete(door, name, call.now_ms))
         return
     # The jobs are removed at once, and their memory is freed over the next turns.
     task = Obliteration(yard, queue)
-    LongCall(yard.tasks, call, task, lambda: _delete(door, call, name)).begin()
+    deleted: list[DeletedTopic] = []
+    task.then = lambda now_ms: deleted.append(_delete(door, name, now_ms))
+    LongCall(yard.tasks, call, task, lambda: _tell_deleted(call, deleted[0])).begin()
 
 
-def _delete(door: TopicsDoor, call: HttpCall, name: str) -> None:
+@final
+class DeletedTopic:
+    """What the answer to a delete shows."""
+
+    def __init__(self, routers: list[str], *, is_synced: bool, was_there: bool) -> None:
+        self.routers = routers
+        self.is_synced = is_synced
+        self.was_there = was_there
+
+
+def _delete(door: TopicsDoor, name: str, now_ms: i64) -> DeletedTopic:
     yard = door.yard
     log = yard.logs.get(name)
     queue = find_queue(yard, name)
@@ -357,13 +369,18 @@ def _delete(door: TopicsDoor, call: HttpCall, name: str) -> None:
         log.config.durability == FSYNC if log is not None else queue is not None and queue.is_synced
     )
     removed = drop_routers_of(yard, name)
-    out = begin(name)
-    put_bool(out, b',"deleted":', value=drop_topic(yard, name, call.now_ms))
+    was_there = drop_topic(yard, name, now_ms)
     if queue is not None:
         door.news.tell(queue)
+    return DeletedTopic(removed, is_synced=is_synced, was_there=was_there)
+
+
+def _tell_deleted(call: HttpCall, deleted: DeletedTopic) -> None:
+    out = begin(call.params[0])
+    put_bool(out, b',"deleted":', value=deleted.was_there)
     out.write(b',"routers_removed":')
-    write_texts(out, removed)
-    call.await_batch(yard.journal.newest(), is_synced=is_synced)
+    write_texts(out, deleted.routers)
+    call.await_batch(call.session.journal.newest(), is_synced=deleted.is_synced)
     finish(call, out)
 
 

@@ -165,6 +165,7 @@ class FollowSocket(Alarm, MessageReceiver, FeedWriter, TaskOwner):
                 self._run(task.fields(), task.given, now_ms)
         except (Refused, StorageFull) as refused:
             self._refuse(task.known_fields(), in_http(refused))
+        self._http.await_synced(self._http.journal.take_sync_request())
         self.line.is_running = False
         self._http.is_stalled = True
         self._http.peer.wake()

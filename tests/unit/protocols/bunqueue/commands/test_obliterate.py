@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobyard.engine.jobs.listing import ALL_STATES, jobs_in
+from jobyard.engine.jobs.listing import ALL_STATES, SORTED_AT_ONCE, jobs_in
 from tests.support.bare_bunqueue import BareBunqueue, BareClient
 from tests.support.memory_storage import MemoryStorage
 from tests.support.yards import recount, recount_live_bytes, snapshot
@@ -136,4 +136,26 @@ def test_parents_elsewhere_hear_of_it() -> None:
     client.ok("Obliterate", queue="q")
     assert client.state(parent) != "waiting-children" or child
     finish(site)
+    site.check()
+
+
+def test_the_settings_go_too_if_the_client_disconnects_meanwhile() -> None:
+    site = BareBunqueue(MemoryStorage())
+    client, other = site.connect(), site.connect()
+    # Active jobs are removed one by one: more of them than fit into a turn.
+    for start in range(0, SORTED_AT_ONCE + 1, 1000):
+        other.ok("PUSHB", queue="q", jobs=[{"data": start}] * 1000)
+        assert len(other.ok("PULLB", queue="q", count=1000)["jobs"]) == 1000
+    other.ok("Pause", queue="q")
+    other.ok("SetConcurrency", queue="q", limit=1)
+    site.yard.tasks.units_per_turn = 100
+    site.is_slow = True
+    site.slice()
+    number = client.send("Obliterate", queue="q")
+    assert client.hear(number) is None
+    client.close()
+    finish(site)
+    assert site.yard.jobs.count == 0
+    assert "q" not in site.yard.queues
+    assert other.ok("IsPaused", queue="q")["paused"] is False
     site.check()

@@ -10,6 +10,7 @@ from jobyard.wire.http.websocket import OP_TEXT
 from tests.support.bare_streams import Site
 from tests.support.bare_topics import Answer, BareTopics, Caller
 from tests.support.http_text import handshake, ws_frame, ws_frames
+from tests.support.memory_storage import MemoryStorage
 
 COUNT = 2500
 UNITS = 100
@@ -253,3 +254,37 @@ def test_who_leaves_while_a_command_is_read_costs_nothing_more() -> None:
     talk.line.session.closed(talk.site.now_ms)
     assert talk.site.yard.tasks.count() == 0
     assert "t" not in talk.site.yard.logs
+
+
+@pytest.mark.parametrize("is_socket", [False, True])
+@pytest.mark.parametrize("topic", ["strict", "loose"])
+def test_a_large_write_to_a_topic_of_class_fsync_waits_for_the_disk(
+    topic: str, *, is_socket: bool
+) -> None:
+    """Also one that a router copies there at once, like a small one."""
+    long = [{"data": [1] * BODY_AT_ONCE}]
+    site = BareTopics(MemoryStorage(), ids_ahead=True)
+    client = site.connect()
+    client.put("loose")
+    client.put("strict", durability="fsync")
+    lead = {"source": "loose", "dest": "strict"}
+    assert client.ask("PUT", "/v0/routers/r", lead).status == 201
+    site.others.site.commit()
+    site.journal.take_sync_request()
+    site.yard.tasks.units_per_turn = UNITS
+    site.others.is_slow = True
+    site.others.slice()
+    writer = site.connect()
+    if is_socket:
+        headers = {name.replace("_", "-"): value for name, value in handshake().items()}
+        writer.send("GET", "/v0/ws", headers=headers)
+        content = json.dumps({"op": "publish", "topic": topic, "records": long}).encode()
+        writer.say(ws_frame(OP_TEXT, content))
+    else:
+        writer.send("POST", f"/v0/topics/{topic}", {"records": long})
+    assert writer.session.awaits_synced == 0
+    while site.others.slice():
+        pass
+    assert site.connect().state("strict")["count"] == 1
+    assert writer.session.awaits_synced == site.journal.open_number
+    assert site.journal.sync_requested == 0, "the request is left for another connection"
