@@ -241,7 +241,7 @@ class _StreamPeer(Wakeable):
     def _come_back(self) -> None:
         if not self._is_woken:
             self._is_woken = True
-            self._turns.turns.wake.append(self)
+            self._turns.turns.woken.append(self)
             self._turns.schedule()
 
     def proceed(self, now_ms: int) -> None:

@@ -145,7 +145,7 @@ class Connection(Wakeable):
     def _come_back(self) -> None:
         if not self._is_woken:
             self._is_woken = True
-            self._loop.turns.wake.append(self)
+            self._loop.turns.woken.append(self)
 
     def proceed(self, now_ms: i64) -> None:
         """Resume the session if it may, and send its output."""

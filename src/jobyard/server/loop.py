@@ -183,7 +183,7 @@ class HotLoop:
         if now_ms >= self._second_ms:
             self._every_second(now_ms)
         # Closing gives jobs back, which may have woken waiting sessions.
-        next_ms = now_ms if turns.wake else min(next_ms, self._second_ms)
+        next_ms = now_ms if turns.woken else min(next_ms, self._second_ms)
         return timeout_s(next_ms, now_ms, LONGEST_SLEEP_S)
 
     def _other(self, fd: int, event: int, now_ms: i64) -> None:

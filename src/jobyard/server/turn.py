@@ -64,7 +64,7 @@ class Turns:
         self._is_compacting: bool = False
         self._second_ms: i64 = 0
         self.on_second: Callable[[], None] | None = None
-        self.wake: list[Wakeable] = []
+        self.woken: list[Wakeable] = []
 
     def stop(self) -> None:
         """Stop using the disk: the journal is sealed. The loop itself may still run for a while."""
@@ -96,11 +96,11 @@ class Turns:
         tasks = self.yard.tasks
         self._work(now_ms)
         rounds: i64 = 0
-        while self.wake and rounds < ROUNDS_MAX:
+        while self.woken and rounds < ROUNDS_MAX:
             rounds += 1
-            wake = self.wake
-            self.wake = []
-            for one in wake:
+            woken = self.woken
+            self.woken = []
+            for one in woken:
                 one.proceed(now_ms)
         next_ms = self.yard.next_timer_ms()
         commits = self._commits
@@ -111,7 +111,7 @@ class Turns:
             if self.yard.watchers.look(self.yard.journal.history.next_durable):
                 next_ms = now_ms
         # Replies released by the commit may have woken sessions.
-        return now_ms if self.wake or tasks.count() > 0 else next_ms
+        return now_ms if self.woken or tasks.count() > 0 else next_ms
 
     def _work(self, now_ms: i64) -> None:
         tasks = self.yard.tasks

@@ -37,7 +37,7 @@ class Noted(Wakeable):
     def proceed(self, now_ms: int) -> None:
         self._notes.append(f"{self._name} {now_ms - NOW_MS}")
         if self.turns is not None:
-            self.turns.wake.extend(self.stirs)
+            self.turns.woken.extend(self.stirs)
 
     def wake(self) -> None:
         raise AssertionError("nobody stirs by this way here")
@@ -89,7 +89,7 @@ def test_those_who_were_stirred_go_on_in_order_before_the_commit() -> None:
     first, second, third = (Noted(name, notes) for name in ("first", "second", "third"))
     first.turns = turns
     first.stirs = [third]
-    turns.wake = [first, second]
+    turns.woken = [first, second]
     turns.end(NOW_MS + 7)
     assert notes == ["first 7", "second 7", "third 7", "commit 7"]
 
@@ -100,7 +100,7 @@ def test_a_session_that_stirs_itself_for_ever_holds_up_nobody() -> None:
     restless = Noted("restless", notes)
     restless.turns = turns
     restless.stirs = [restless]
-    turns.wake = [restless]
+    turns.woken = [restless]
     assert turns.end(NOW_MS) == NOW_MS, "the loop would sleep"
     assert len(notes) == ROUNDS_MAX
 
@@ -112,7 +112,7 @@ def test_who_is_stirred_by_the_commit_goes_on_without_delay() -> None:
     class Stirring(Commits):
         def turn(self, now_ms: int) -> int:
             del now_ms
-            turns.wake.append(Noted("late", notes))
+            turns.woken.append(Noted("late", notes))
             return NEVER_MS
 
     turns = Turns(site.yard, Stirring(), None)
