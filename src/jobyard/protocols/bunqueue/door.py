@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from jobyard.engine.jobs.retention import watch
 from jobyard.model.lease import Holder, Lease
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Answer = dict[str, object]
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class CommandTable:
     """The commands that a session does not run itself; filled in by the layer above the door."""
 

@@ -50,7 +50,6 @@ class Blocked:
         """Take no more jobs of a queue for this consumer, but keep waiting."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Client(Session):
     """The client of one connection, and the state of that connection."""
 
