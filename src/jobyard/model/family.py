@@ -1,8 +1,8 @@
 """Families: the protocol through which a job came in decides its behavior, wherever it runs.
 
 Every difference between families is a named rule, and `traits` says which rules apply to which
-family; `docs/one-job-any-door.md` shows the table. A new protocol needs one more row here and
-no comparison elsewhere.
+family; `docs/one-job-any-door.md` shows the table. The engine asks for rules, not for families. A
+new protocol needs a family and its rules here; `docs/architecture.md` lists the other places.
 """
 
 from typing import Final
