@@ -84,7 +84,7 @@ check-fast: lint types ## the quick part of it: lint, types, unit tests on the p
 	$(PLAIN) $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal --ignore tests/unit/bench tests/unit
 	$(PLAIN) $(BIN)/python -m sim --start 1 --seeds 20
 
-coverage: .venv/ready ## measure branch coverage of the plain sources, and fail below the floor
+coverage: .venv/ready ## measure branch coverage of the plain sources (20 minutes), and fail below the floor
 	$(PLAIN) $(BIN)/coverage run -m pytest -q tests/unit tests/transcripts tests/recovery
 	$(BIN)/coverage report --skip-covered --sort=cover
 
