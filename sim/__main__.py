@@ -38,7 +38,7 @@ def main() -> int:
     arguments = parser.parse_args()
     kind = bugs.plant(arguments.bug)
     if arguments.seed is not None:
-        return _tell_one(arguments.seed, kind)
+        return _replay_one(arguments.seed, kind)
     first: int | None = arguments.start
     if arguments.bug is not None:
         seeds = range(first or 1, (first or 1) + arguments.seeds)
@@ -51,7 +51,7 @@ def main() -> int:
     return report.run(seeds, arguments.jobs, kind)
 
 
-def _tell_one(seed: int, kind: "type[World]") -> int:
+def _replay_one(seed: int, kind: "type[World]") -> int:
     from sim.run import run_seed  # noqa: PLC0415
 
     outcome = run_seed(seed, kind)

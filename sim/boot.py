@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.recovery.compaction import Compactor
-from jobyard.engine.recovery.replay import open_yard
+from jobyard.engine.recovery.open_yard import open_yard
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull
 from jobyard.journal.bodies import Bodies
@@ -76,7 +76,8 @@ class Boot:
             self.yard.tasks.units_per_turn = swarm.units_per_turn
             self.yard.tasks.first_units = 1
             self.yard.tasks.proceed(now_ms)
-        self.recovered = open_yard(self.yard, disk, now_ms)
+        # Every start draws another; only that of the first counts.
+        self.recovered = open_yard(self.yard, disk, now_ms, yard_id=f"yard-{now_ms}")
         disk.restart(self.journal.durable)
         self.door = BeanstalkDoor(self.yard, FixedFacts(), JOB_SIZE_MAX, now_ms)
         self.compactor = Compactor(self.yard, self.recovered.superseded)

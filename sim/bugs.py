@@ -301,7 +301,7 @@ BUGS: Final[dict[str, Bug]] = {
         frozenset({"history"}),
         (
             Change(
-                "jobyard.engine.recovery.replay",
+                "jobyard.engine.recovery.open_yard",
                 "    journal.record_base = replay.next_record\n",
                 "",
             ),
@@ -315,6 +315,28 @@ BUGS: Final[dict[str, Bug]] = {
                 "jobyard.engine.recovery.compaction",
                 "            saved.add_name(past)\n",
                 "            pass\n",
+            ),
+        ),
+    ),
+    "worker-named-once": Bug(
+        "the name of a worker is not written again in the next segment",
+        frozenset({"history"}),
+        (
+            Change(
+                "jobyard.journal.journal",
+                "            self._workers_home = hot\n            places.clear()\n",
+                "            self._workers_home = hot\n",
+            ),
+        ),
+    ),
+    "yard-drawn-again": Bug(
+        "every start draws a new id for the data directory",
+        frozenset({"history"}),
+        (
+            Change(
+                "jobyard.engine.recovery.open_yard",
+                'if yard_id and journal.entries.get((EntryKind.YARD_ID, b"")) is None:',
+                "if yard_id:",
             ),
         ),
     ),

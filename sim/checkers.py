@@ -10,10 +10,11 @@ from typing import Final
 from zlib import crc32
 
 from jobyard.engine.jobs.listing import ALL_STATES, jobs_in
-from jobyard.engine.recovery.replay import open_yard, replay_all
+from jobyard.engine.recovery.open_yard import open_yard, replay_all
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
+from jobyard.journal.format.key_record import KEY_SIZE
 from jobyard.journal.journal import Journal
 from jobyard.journal.space.live_bytes import entry_bytes, queue_bytes
 from jobyard.model.details import FailureReason
@@ -21,6 +22,7 @@ from jobyard.model.entry import EntryKind
 from jobyard.model.index.heap import Heap
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
+from jobyard.model.topic.key_table import KEY_MEMORY, KeyTable
 from jobyard.protocols.beanstalk.door import BeanstalkDoor
 from jobyard.protocols.beanstalk.session import BeanstalkSession
 from jobyard.protocols.session import Peer
@@ -101,7 +103,7 @@ def check_heap(heap: Heap, name: str) -> None:
 
 
 def kept_bytes(yard: Yard) -> int:
-    """Return how many bytes of bodies and results are in memory."""
+    """Return how many bytes of bodies, results, values of members and errors are in memory."""
     kept = 0
     # Bodies of emptied queues count until they are freed.
     left = [job for grave in yard.condemned.values() for job in jobs_in(grave, ALL_STATES)]
@@ -109,12 +111,23 @@ def kept_bytes(yard: Yard) -> int:
         kept += int(job.size) if job.body is not None else 0
         outcome = None if job.details is None else job.details.outcome
         kept += 0 if outcome is None else len(outcome.result)
-    return kept
+        members = None if job.details is None else job.details.members
+        kept += sum(len(member.value) for member in members or ())
+        kept += 0 if job.details is None else len(job.details.last_error)
+    return kept + sum(int(table.count) * KEY_MEMORY for table in tables_of(yard))
+
+
+def tables_of(yard: Yard) -> list[KeyTable]:
+    """Return the keys of the records of all topics that have any."""
+    states = [queue.topic_state for queue in yard.queues.values()]
+    tables = [log.record_keys for log in yard.logs.values()]
+    tables += [None if state is None else state.record_keys for state in states]
+    return [table for table in tables if table is not None]
 
 
 def check_memory(bodies: Bodies, swarm: Swarm) -> None:
     """Check that bodies beyond the budget left memory once everything was written."""
-    if bodies.in_memory > swarm.body_budget:
+    if bodies.in_memory - bodies.pinned > swarm.body_budget:
         raise Violation("memory", f"{bodies.in_memory} body bytes, budget {swarm.body_budget}")
 
 
@@ -327,7 +340,7 @@ def open_copy(disk: VirtualDisk, swarm: Swarm, now_ms: int) -> Yard:
     journal = Journal(disk, swarm.segment_size, ids_ahead=swarm.is_os)
     journal.history.keep(swarm.events_ms, swarm.events_bytes)
     yard = Yard(journal, Bodies(journal, swarm.body_budget))
-    open_yard(yard, disk, now_ms)
+    open_yard(yard, disk, now_ms, yard_id=f"yard-{now_ms}")
     return yard
 
 
@@ -393,6 +406,12 @@ def _pass_over_keys(
             for name, key in log.keys.items():
                 if key.segment != 0 and (other is None or other.keys.get(name) is None):
                     books[int(key.segment)] -= int(key.weight)
+        for number, table in here.key_tables.items():
+            twin = there.key_tables.get(number)
+            for each in table.numbers():
+                segment = int(table.segment_of(each))
+                if segment in books and (twin is None or twin.find(table.digest_at(each)) < 0):
+                    books[segment] -= KEY_SIZE
 
 
 def check_room(yard: Yard, disk: VirtualDisk, swarm: Swarm) -> None:

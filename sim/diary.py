@@ -1,21 +1,23 @@
 """The rows that a reader of history has seen, compared with what history shows later.
 
 A row that was seen keeps its number for good, across every crash: it is there, unchanged, until the
-floor passes it, and no row ever appears before a position that the reader has passed.
+floor passes it, and no row ever appears before a position that the reader has passed. The row that
+ends a run shows the same worker, holder, door and family as the row of its claim.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jobyard.engine.state.history import has_history, read_history
+from jobyard.engine.state.history import has_history, read_history, yard_id
+from jobyard.model.topic.history_row import CLAIMED
 from sim.state import Violation
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.topic.history_row import HistoryRow
 
-Row = tuple[str, str, int, str, int]
+Row = tuple[object, ...]
 
 PAGE_ROWS: Final = 100
 
@@ -23,28 +25,61 @@ PAGE_ROWS: Final = 100
 class Diary:
     """One reader, which exists as long as the disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_skip: bool) -> None:
+        self._may_skip = may_skip
         self._seen: dict[int, Row] = {}
         self._cursor = 0
         # If the clock was set back, a start may find more than was shown before; nothing is
         # guaranteed about that.
         self._floor = 0
+        # The id of the yard; a repair may lose it.
+        self._yard_id = ""
+        # The newest claim of each job.
+        self._claims: dict[int, HistoryRow] = {}
 
     def look(self, yard: Yard) -> int:
         """Read new rows; return how many there were."""
         if not has_history(yard):
             return 0
         before = len(self._seen)
+        self._check_id(yard)
         while True:
             page = read_history(yard, self._cursor, PAGE_ROWS)
             self._floor = max(self._floor, int(page.floor))
             for row in page.rows:
+                if row.seq > yard.journal.history.last_row:
+                    raise Violation("history", f"row {row.seq} is beyond the last one")
                 if row.seq <= self._cursor or not row.event or not row.queue:
                     raise Violation("history", f"row {row.seq} {_row(row)} after {self._cursor}")
                 self._seen[int(row.seq)] = _row(row)
+                self._compare(row)
             self._cursor = int(page.to_seq)
             if self._cursor >= page.head_seq:
                 return len(self._seen) - before
+
+    def _check_id(self, yard: Yard) -> None:
+        if yard.journal.durable == 0:
+            return
+        found = yard_id(yard)
+        if self._yard_id not in {"", found} and self._seen:
+            raise Violation("history", f"the yard is {found}, and was {self._yard_id}")
+        self._yard_id = found
+
+    def _compare(self, row: HistoryRow) -> None:
+        """Compare the row that ends a run with that of its claim, if that was written."""
+        job_id = int(row.job_id)
+        if row.event == CLAIMED:
+            self._claims[job_id] = row
+            return
+        if row.lease == 0:
+            return
+        claim = self._claims.pop(job_id, None)
+        if claim is None or (claim.lease, claim.deliveries) != (row.lease, row.deliveries):
+            return
+        # A full disk goes without names.
+        is_named = not self._may_skip or (claim.worker != "" and row.worker != "")
+        if _run(claim) != _run(row) or (is_named and (claim.worker or "?") != row.worker):
+            raise Violation("history", f"row {row.seq} {_row(row)} ends the run {_row(claim)}")
 
     def check(self, yard: Yard) -> None:
         """Read everything again up to the reader's position."""
@@ -72,4 +107,10 @@ class Diary:
 
 
 def _row(row: HistoryRow) -> Row:
-    return (row.event, row.queue, int(row.job_id), row.state, int(row.ts_ms))
+    named = (row.event, row.queue, int(row.job_id), row.state, int(row.ts_ms))
+    return (*named, *_run(row), row.worker, int(row.lease), int(row.deliveries))
+
+
+def _run(row: HistoryRow) -> Row:
+    # Not the holder: a durable lease that is resumed after a restart has a new one.
+    return (row.door, row.family, int(row.queue_seq))

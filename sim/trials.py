@@ -12,11 +12,11 @@ from typing import Final
 from jobyard.engine.jobs.durable_leases import durable_lease_of
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete
 from jobyard.engine.jobs.move import remove
-from jobyard.engine.jobs.put import NewJob, enter, make_room, put, room_for
+from jobyard.engine.jobs.put import NewJob, enter, make_job, make_room, put, room_for
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.jobs.take import take
 from jobyard.engine.recovery.compaction import Compactor
-from jobyard.engine.recovery.replay import open_yard
+from jobyard.engine.recovery.open_yard import open_yard
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.topic_queue import NewRecord, claim, node_leases, produce
 from jobyard.engine.topics.topic_setup import open_topic_queue
@@ -78,7 +78,7 @@ class Trial:
         new_job = NewJob(BUNQUEUE, MSGPACK, encode(body.decode()))
         new_job.own_ms = self._now_ms
         make_room(self.yard, room_for(queue, new_job), self._now_ms)
-        return enter(self.yard, queue, new_job, self._now_ms)
+        return enter(self.yard, make_job(queue, new_job), self._now_ms)
 
     def _put_plain(self, queue: Queue, size: int) -> Job:
         body = b"x" * size

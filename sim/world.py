@@ -70,7 +70,7 @@ class World:
         self._connections_total = 0
         self._refused_ms = -FULL_RETRY_MS
         self._refusals_count = 0
-        self.diary = Diary()
+        self.diary = Diary(may_skip="full" in self.swarm.faults)
         # Drawn from a separate generator, so that older seeds keep their runs.
         self._trials = Random(seed * 2_654_435_761 + 31)
 

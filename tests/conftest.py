@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.theatre import Theatre
+from tests.support.transcripts.theatre import Theatre
 
 
 @pytest.fixture(scope="session")

@@ -2,11 +2,12 @@
 
     model <- wire        model <- journal <- engine <- protocols <- server <- cli
 
-Reads sources as syntax trees and imports nothing it checks. Checks five things: rooms import
+Reads sources as syntax trees and imports nothing it checks. Checks six things: rooms import
 only the rooms below them; folders within a room only the folders below them; the protocols never
 import each other; modules for clocks, disks, sockets, threads or randomness are imported
-only at the edge; and there are no import cycles. Imports for type checking count,
-except in cycles and between the folders of a room.
+only at the edge; there are no import cycles; and no more than `KNOT_MAX` modules import each
+other if imports for type checking count. These count elsewhere too, except in cycles and between
+the folders of a room.
 """
 
 import ast
@@ -62,7 +63,7 @@ FOLDERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "jobyard.protocols.topics": (
         ("records",),
         ("queue",),
-        ("admin", "export", "follow"),
+        ("admin", "export", "follow", "txns"),
         ("schemas",),
     ),
 }
@@ -77,6 +78,9 @@ WORLDLY: Final = frozenset(
         *("librt.random", "librt.threading", "librt.time"),
     }
 )
+# The most modules that may only be understood together, because each imports all others of them, at
+# run time or for type checking, directly or through others. It may only shrink.
+KNOT_MAX: Final = 8
 EDGE: Final = frozenset({"server", "cli", "config", "client", "spark", "__main__"})
 
 
@@ -223,7 +227,7 @@ def circle(modules: list[Module]) -> list[str]:
             target
             for target, _, is_for_types in module.imports
             # A package does not form a cycle with the modules below it that it imports.
-            if target in names and not is_for_types and not module.name.startswith(target)
+            if target in names and not is_for_types and not _is_around(target, module.name)
         }
         for module in modules
     }
@@ -233,6 +237,41 @@ def circle(modules: list[Module]) -> list[str]:
         members: list[str] = error.args[1]
         return members
     return []
+
+
+def _is_around(package: str, name: str) -> bool:
+    """Return whether a module is in a package, or is the package itself."""
+    return f"{name}.".startswith(f"{package}.")
+
+
+def knots(modules: list[Module]) -> list[list[str]]:
+    """Return the groups of modules that import each other, for type checking too; largest first."""
+    names = {module.name for module in modules}
+    graph = {
+        module.name: {
+            target
+            for target, _, _ in module.imports
+            if target in names and not _is_around(target, module.name)
+        }
+        for module in modules
+    }
+    reached = {name: _reached_from(name, graph) for name in graph}
+    found: set[tuple[str, ...]] = set()
+    for name, others in reached.items():
+        knot = tuple(sorted(other for other in others if name in reached[other]))
+        if len(knot) > 1:
+            found.add(knot)
+    return sorted(map(list, found), key=lambda knot: (-len(knot), knot))
+
+
+def _reached_from(name: str, graph: dict[str, set[str]]) -> set[str]:
+    reached = {name}
+    left = [name]
+    while left:
+        more = graph[left.pop()] - reached
+        reached |= more
+        left += more
+    return reached
 
 
 def findings(root: Path) -> list[str]:
@@ -247,6 +286,9 @@ def findings(root: Path) -> list[str]:
             found += [_line(root, module, *fault) for fault in layer_faults(module)]
     if members := circle(package):
         found.append(f"import cycle: {' -> '.join(members)}")
+    for knot in knots(package):
+        if len(knot) > KNOT_MAX:
+            found.append(f"{len(knot)} modules import each other: {', '.join(knot)}")
     return found
 
 

@@ -20,7 +20,18 @@ from the lowest layer to the highest where there is an order ([architecture.md](
 `make fmt` writes this page; `make lint` checks that it is current.
 """
 # Rooms in the order of their imports.
-ROOMS: Final = ("model", "wire", "journal", "engine", "protocols", "server", "cli", "")
+ROOMS: Final = (
+    "model",
+    "wire",
+    "journal",
+    "engine",
+    "protocols",
+    "server",
+    "cli",
+    "client",
+    "spark",
+    "",
+)
 
 
 def first_sentence(text: str) -> str:

@@ -47,7 +47,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.recovery.replay",
-                "        end.attempts = i64(read_i32_le(data, pos + 48))\n",
+                "        end.attempts = i64(read_i32_le(data, pos + 48)) & ATTEMPTS_BITS\n",
                 "        end.attempts = 0\n",
             ),
         ),
@@ -232,7 +232,7 @@ BUN_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.unique_keys",
-                "        yard.note(owner, news.done(), is_needed=True)\n    else:\n",
+                "        yard.note(owner, changes.done(), is_needed=True)\n    else:\n",
                 "    else:\n",
             ),
         ),

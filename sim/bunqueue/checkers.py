@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from jobyard.engine.jobs.listing import ALL_STATES, jobs_in
 from jobyard.engine.state.names import glide_key
-from jobyard.model.details import MemberState
 from jobyard.model.family import GLIDE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
-from jobyard.model.throttle.ordering_group import ordering_of, part_of
+from jobyard.model.members import MemberState
+from jobyard.model.throttle.ordering_group import find_ordering, ordering_of, part_of
 from jobyard.model.throttle.ready_lists import ReadyList, ReadyLists
 from sim.bunqueue.memory import found_by_name
 from sim.checkers import check_heap
@@ -89,7 +89,9 @@ def _check_ready_lists(ready_lists: ReadyLists, jobs: list[Job]) -> list[int]:
     for heap in (ready_lists.staged, ready_lists.promoted, ready_lists.lifo):
         check_heap(heap, "a ready list")
         held += heap.items
-    for name, ordering in ready_lists.orderings.items():
+    for name in ready_lists.orderings:
+        ordering = find_ordering(ready_lists, name)
+        assert ordering is not None
         check_heap(ordering.waiting, name)
         held += ordering.waiting.items
         own = [job for job in jobs if ordering_of(job.details) is ordering]

@@ -46,6 +46,8 @@ def facts_of(job: Job) -> Facts:
         "deliveries": int(job.deliveries),
         "attempts": int(job.attempts),
         "counts": (0, 0, 0),
+        # The name of a lease that outlives the server.
+        "lease": "",
         "steps": (0, 0),
         "rare": NOTHING,
         "part": (),
@@ -54,6 +56,8 @@ def facts_of(job: Job) -> Facts:
     details = job.details
     if details is None:
         return facts
+    stored = details.durable_lease
+    facts["lease"] = "" if stored is None else stored.name
     counters = details.counters
     if counters is not None:
         facts["counts"] = (int(counters.timeouts), int(counters.releases), int(counters.buries))
@@ -134,15 +138,24 @@ class Snapshot:
         self.tables = tables_of(yard)
 
 
+_ENTRIES_APART: Final = frozenset(
+    {
+        *(EntryKind.POLICY, EntryKind.WRITE),
+        *(EntryKind.TXN, EntryKind.CLAIM_SET, EntryKind.FENCE),
+    }
+)
+
+
 def entries_of(yard: Yard) -> dict[tuple[int, bytes], bytes]:
     """Return the journal entries by kind and key.
 
-    Policies are compared job by job; no record states that the key of a write is forgotten.
+    Policies are compared job by job; no record states that the key of a write is forgotten, or a
+    transaction.
     """
     return {
         (int(entry.kind), bytes(entry.key)): bytes(entry.value)
         for entry in yard.journal.entries.values()
-        if not entry.is_gone and entry.kind not in {EntryKind.POLICY, EntryKind.WRITE}
+        if not entry.is_gone and entry.kind not in _ENTRIES_APART
     }
 
 
@@ -234,7 +247,7 @@ class Comparison:
         due, delay = facts["due"], facts["delay"]
         assert isinstance(due, int)
         assert isinstance(delay, int)
-        if state == LEASED:
+        if state == LEASED and not facts["lease"]:
             facts["state"] = READY
         elif state == DELAYED and due <= self._now_ms:
             facts["state"] = READY

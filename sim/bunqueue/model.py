@@ -47,13 +47,20 @@ class BunModel(BunState):
     def answered(self, client: BunClient, ask: Ask, told: Reply) -> None:
         """Check the answer to one command and apply the command."""
         if told.get("error") == FULL:
-            if not (self.may_fill and self._is_refusal_fair()):
+            if not (self.may_fill and self._is_refusal_fair()) and not (
+                ask.cmd == "ACK" and self._is_memory_used(ask.fields.get("result"))
+            ):
                 raise Violation("full disk", f"{ask.cmd} was refused although there is room")
             if ask.cmd in REMOVALS:
                 self._follow_removals(ask.text("queue"))
             return
         method = getattr(self, f"_{ask.cmd.lower()}")
         method(client, ask, told)
+
+    def _is_memory_used(self, result: object) -> bool:
+        """Return whether parents may have no memory for the result of a child."""
+        self.reach("no memory for the result of a child")
+        return not self.yard.bodies.admits_value(len(encode(result)) * len(self.jobs))
 
     def _follow_removals(self, queue: str) -> None:
         """Drop jobs that were removed before the room for such records ran out."""
@@ -310,7 +317,7 @@ class BunModel(BunState):
             token = tokens[place] if isinstance(tokens, list) else None
             job = self.by_id.get(name)
             may = job is not None and job.state not in {DEAD, DONE} and self._may_end(job, token)
-            is_full = self.may_fill and place in ignored
+            is_full = place in ignored and (self.may_fill or self._is_memory_used(results[place]))
             if may == (place in ignored) and not is_full:
                 raise Violation("reply", f"{ask}: {told}")
             if may and not is_full:

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.jobs.tick import tick
-from jobyard.engine.recovery.replay import replay_all
+from jobyard.engine.recovery.open_yard import replay_all
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFailed, StorageFull
 from jobyard.journal.bodies import Bodies

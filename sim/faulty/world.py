@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sim.faulty.ledger import Ledger
     from sim.glidemq.network import Answer as RespAnswer
     from sim.storage import VirtualDisk
-    from sim.topics.model import Answer
+    from sim.topics.answer import Answer
     from sim.workload import Swarm
 
 Reply = TypeVar("Reply")

@@ -21,10 +21,13 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
             (
                 "jobyard.protocols.glidemq.session",
                 (
-                    "            self._call_function(command, now_ms)\n"
-                    "            return self.journal.appended\n"
+                    "                self._call_function(command, now_ms)\n"
+                    "                self.narrow(before, self.journal.appended)\n"
                 ),
-                "            self._call_function(command, now_ms)\n            return 0\n",
+                (
+                    "                self._call_function(command, now_ms)\n"
+                    "                self.narrow(before, 0)\n"
+                ),
             ),
         ),
     ),
@@ -34,8 +37,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.take",
-                "            _rename_entry(yard, job, now_ms)\n",
-                "            assert _rename_entry is not None\n",
+                "            _renew_entry_after_restart(yard, job, now_ms)\n",
+                "            assert _renew_entry_after_restart is not None\n",
             ),
         ),
     ),
@@ -187,8 +190,8 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.jobs.move",
-                "            lay_expired(yard, job, now_ms)\n",
-                "            assert lay_expired is not None\n",
+                "            make_expired_dead(yard, job, now_ms)\n",
+                "            assert make_expired_dead is not None\n",
             ),
         ),
     ),
@@ -231,10 +234,10 @@ GLIDE_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.protocols.glidemq.keyspace.views.writes",
-                "    if is_noted or part is not None:\n        yard.note(job, news.done())\n",
+                "    if is_noted or part is not None:\n        yard.note(job, changes.done())\n",
                 (
                     "    if is_noted or part is not None:\n"
-                    "        yard.apply_changes(job, news.done())\n"
+                    "        yard.apply_changes(job, changes.done())\n"
                 ),
             ),
         ),

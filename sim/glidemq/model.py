@@ -572,12 +572,12 @@ class GlideModel(GlideKeys):
 
     def _pause(self, ask: Ask, answer: Answer) -> int:
         self.expect(ask, answer, 1)
-        is_news = ask.is_set != (ask.queue in self.paused)
+        must_log = ask.is_set != (ask.queue in self.paused)
         if ask.is_set:
             self.paused.add(ask.queue)
         else:
             self.paused.discard(ask.queue)
-        return self.batch if is_news else 0
+        return self.batch if must_log else 0
 
     def _group(self, ask: Ask, answer: Answer) -> int:
         if ask.queue in self.groups:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from jobyard.engine.state.names import glide_key
 from jobyard.model.family import GLIDE
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY
+from jobyard.model.throttle.ordering_group import ordering_of
 from jobyard.model.throttle.ready_lists import ReadyList
 from sim.glidemq.nouns import STAMP_SHIFT, Ask, GlideJob, Held
 from sim.state import Violation
@@ -393,9 +394,10 @@ class GlideState:
                 self._stood.add(job.number)
                 if job.deliveries > 0:
                     self._going_on.add(job.number)
-            if job.new_job.concurrency > 1 and part is not None and part.ordering is not None:
+            ordering = ordering_of(found.details)
+            if job.new_job.concurrency > 1 and ordering is not None:
                 # Jobs that came in one tick may have come in another order.
-                front = part.ordering.next_job
+                front = ordering.next_job
                 self._fronts[job.queue, job.new_job.ordering] = (
                     0 if front is None else int(front.id)
                 )

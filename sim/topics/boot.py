@@ -32,7 +32,7 @@ class TopicsBoot(BunBoot):
     def is_sync_due(self, now_ms: int) -> bool:
         """Return whether class os must sync now, or an answer requires it."""
         journal = self.journal
-        is_asked = journal.durable < journal.written and self.gate.sync_asked > journal.durable
+        is_asked = journal.durable < journal.written and self.gate.held_sync_batch > journal.durable
         return is_asked or super().is_sync_due(now_ms)
 
     def synced(self) -> None:

@@ -29,7 +29,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         _RESTART,
         (
             (
-                "jobyard.engine.recovery.replay",
+                "jobyard.engine.recovery.open_yard",
                 "        journal.append_head(log)\n",
                 "        assert log.number > 0\n",
             ),
@@ -46,6 +46,28 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
+    "cursor-forgotten": (
+        "the cursors of readers do not survive the process",
+        _RESTART,
+        (
+            (
+                "jobyard.engine.logs.cursors",
+                "        yard.journal.set_entry(EntryKind.CURSOR, new.key(), new.encode())\n",
+                "        assert new.encode()\n",
+            ),
+        ),
+    ),
+    "hold-passed": (
+        "a log is trimmed past a cursor that holds its records",
+        frozenset({"state", "reply", "restart"}),
+        (
+            (
+                "jobyard.engine.logs.cursors",
+                "        return first\n    if log.bytes_between",
+                "        return first + 1\n    if log.bytes_between",
+            ),
+        ),
+    ),
     "queue-key-forgotten": (
         "the keys of writes to queues are not recorded",
         _RESTART | {"live bytes"},
@@ -57,6 +79,61 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
                     "(EntryKind.WRITE, _write_key(queue.number, key), out.getvalue())\n"
                 ),
                 "        assert out.getvalue()\n",
+            ),
+        ),
+    ),
+    "record-key-forgotten": (
+        "the keys of records do not survive the process",
+        _RESTART | {"live bytes"},
+        (
+            (
+                "jobyard.engine.state.record_keys",
+                "        journal.append_keys(rows)\n",
+                "        assert rows.digests\n",
+            ),
+        ),
+    ),
+    "record-key-dropped": (
+        "compaction forgets the keys of records",
+        _RESTART | {"live bytes"},
+        (
+            (
+                "jobyard.engine.recovery.compaction",
+                "                saved.add_key(table, number, digest, seq, at_ms)\n",
+                "                pass\n",
+            ),
+        ),
+    ),
+    "record-key-kept-too-long": (
+        "a record is taken for a duplicate though its key is older than the window",
+        _RESTART | {"reply", "state"},
+        (
+            (
+                "jobyard.model.topic.key_table",
+                "return max(now_ms - self.window_ms, self.floor_ms)",
+                "return self.floor_ms if now_ms > 0 else now_ms",
+            ),
+        ),
+    ),
+    "record-key-brought-back": (
+        "a longer window makes keys valid again that were not",
+        _RESTART | {"reply", "state"},
+        (
+            (
+                "jobyard.engine.state.record_keys",
+                "        table.floor_ms = table.valid_after(now_ms)\n",
+                "        assert table.window_ms < window_ms\n",
+            ),
+        ),
+    ),
+    "duplicate-written": (
+        "of two records of one write with the same key both are written",
+        frozenset({"reply", "state"}),
+        (
+            (
+                "jobyard.model.topic.new_keys",
+                "                if first < 0:\n",
+                "                if first != -9:\n",
             ),
         ),
     ),
@@ -142,8 +219,8 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.topics.topic_queue",
-                "release(yard, job, job.rank, max(delay_ms, 0), now_ms)",
-                "release(yard, job, job.rank, 0, now_ms)",
+                "release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)",
+                "release(yard, job, job.rank, 0, now_ms, error=error)",
             ),
         ),
     ),
@@ -208,7 +285,7 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.logs.logs",
-                "        trim(yard, log, now_ms)\n    _tell(log)\n    if len(items.seqs)",
+                "        trim(yard, log, now_ms)\n    _notify_readers(log)\n    if len(items.seqs)",
                 "        trim(yard, log, now_ms)\n    if len(items.seqs)",
             ),
         ),
@@ -265,6 +342,119 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
                 "jobyard.engine.topics.topic_queue",
                 "    erase_seqs(yard, log, [int(seq)])\n",
                 "    assert log.count > 0\n",
+            ),
+        ),
+    ),
+    "bytes-copied-as-json": (
+        "bytes that a router copies from a log to a queue become JSON",
+        frozenset({"reply", "state", "JSONDecodeError"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.job_batch",
+                "    record.is_binary = row.is_binary\n",
+                "    assert row.is_binary or not record.is_binary\n",
+            ),
+        ),
+    ),
+    "error-unrecorded": (
+        "the error of a nack is not among the changes of the job in the journal",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.model.details_codec",
+                "        fields.text(Tag.ERROR, details.last_error)\n",
+                "        pass\n",
+            ),
+        ),
+    ),
+    "half-a-commit": (
+        "a commit writes to the first of its topics only",
+        frozenset({"reply", "state"}),
+        (
+            (
+                "jobyard.engine.topics.transactions",
+                "        for target in self._targets:\n            written",
+                "        for target in self._targets[:1]:\n            written",
+            ),
+        ),
+    ),
+    "result-without-its-ack": (
+        "a commit writes the records of jobs whose runs it could not end",
+        frozenset({"reply", "state"}),
+        (
+            (
+                "jobyard.engine.topics.commit_targets",
+                "                if (row.with_queue, int(row.with_seq)) not in ending:\n",
+                "                if not row.with_queue:\n",
+            ),
+        ),
+    ),
+    "stage-seen": (
+        "after a restart the log of stages is a topic like any other",
+        _RESTART | {"topics"},
+        (
+            (
+                "jobyard.engine.recovery.log_replay",
+                "            yard.txns.log = log\n",
+                "            yard.logs[log.name] = log\n",
+            ),
+        ),
+    ),
+    "stage-forgotten": (
+        "what is staged does not survive the process",
+        _RESTART | {"reply"},
+        (
+            (
+                "jobyard.engine.topics.stages",
+                "        if is_over or count_between",
+                "        if not is_over or count_between",
+            ),
+        ),
+    ),
+    "commit-forgotten": (
+        "the outcome of a transaction does not survive the process",
+        _RESTART | {"reply"},
+        (
+            (
+                "jobyard.engine.topics.stages",
+                (
+                    "        journal.set_entry(EntryKind.TXN, name.encode(), "
+                    "decided.encode(journal.wall_offset_ms))\n"
+                ),
+                "        assert decided.encode(journal.wall_offset_ms)\n",
+            ),
+        ),
+    ),
+    "fence-passed": (
+        "a worker with an older epoch may still commit",
+        frozenset({"reply"}),
+        (
+            (
+                "jobyard.engine.topics.fences",
+                "    if fence is not None and epoch < fence.epoch:\n",
+                "    if fence is not None and epoch < 0:\n",
+            ),
+        ),
+    ),
+    "claim-set-given-twice": (
+        "an id that was used before claims other jobs",
+        frozenset({"reply", "lease", "claim set"}),
+        (
+            (
+                "jobyard.engine.topics.claim_sets",
+                "        if known is not None:\n",
+                "        if known is not None and not known.node:\n",
+            ),
+        ),
+    ),
+    "claim-set-forgotten": (
+        "claim sets do not survive the process",
+        _RESTART | {"reply"},
+        (
+            (
+                "jobyard.engine.topics.claim_sets",
+                "    journal.set_entry(EntryKind.CLAIM_SET, key, value)\n",
+                "    assert value\n",
             ),
         ),
     ),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jobyard.engine.state.record_keys import keys_of
 from jobyard.model.job import DELAYED, LEASED, READY
 from sim.checkers import kept_bytes
 from sim.state import Violation
+from sim.topics.keys import keys_found
 from sim.topics.memory import jobs_of
 
 if TYPE_CHECKING:
@@ -31,6 +33,12 @@ def check_topics(yard: Yard, model: TopicsModel) -> None:
             raise Violation("state", f"{name}: floors {floors}, not {log.cap_floor, log.ttl_floor}")
     for name, queue in model.queues.items():
         _check_jobs(yard, name, queue.jobs)
+    for name, topic in (model.logs | model.queues).items():
+        keys = keys_found(keys_of(yard, name), model.now)
+        valid = topic.record_keys.valid(topic.config, model.now)
+        wanted_keys = {key: (one.seq, one.at) for key, one in valid.items()}
+        if keys != wanted_keys:
+            raise Violation("state", f"{name}: keys {keys}, not {wanted_keys}"[:1500])
     routers = {n: (int(r.cursor), r.is_behind) for n, r in yard.routers.by_name.items()}
     known = {name: (router.cursor, router.is_behind) for name, router in model.routers.items()}
     if routers != known:
@@ -50,7 +58,8 @@ def _check_jobs(yard: Yard, name: str, jobs: dict[int, Job]) -> None:
 def check_books(yard: Yard) -> None:
     """Check that the text in memory is counted correctly."""
     kept = kept_bytes(yard)
-    texts = sum(int(log.memory) for log in yard.logs.values())
+    texts = sum(int(log.memory) for log in yard.logs.values()) + int(yard.txns.memory)
+    texts += 0 if yard.txns.log is None else int(yard.txns.log.memory)
     if kept + texts != int(yard.bodies.in_memory):
         story = f"{yard.bodies.in_memory} bytes counted, {kept} of bodies and {texts} of logs"
         raise Violation("counters", story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from sim.topics.keys import RecordKeys
 from sim.topics.nouns import Config, Page, Query, Refusal, Reply, Row, Write, has_tag
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ class Log:
         self.cap_floor = 1
         self.ttl_floor = 1
         self.keys: dict[str, Write] = {}
+        # Of the cursor of its reader, if there is one: the seq, and whether it holds records.
+        self.cursor: tuple[int, bool] | None = None
         self.last_write = 0
         # Unknown until it is read.
         self.incarnation = 0
+        self.record_keys = RecordKeys()
         # Waiting readers.
         self.waiting: list[Ask] = []
 
@@ -63,6 +67,28 @@ class Log:
             floor = row.seq + 1
         return floor
 
+    def held(self, floor: int) -> int:
+        """Return up to where records below a seq may be removed."""
+        if self.cursor is None or not self.cursor[1] or floor <= self.cursor[0] + 1:
+            return floor
+        return max(self.cursor[0] + 1, self.earliest)
+
+    def shown(self) -> list[tuple[int, bool]]:
+        """Return its cursors as they are listed."""
+        return [] if self.cursor is None else [self.cursor]
+
+    def set_cursor(self, seq: int, *, holds: bool, is_forced: bool, now: int) -> bool:
+        """Set the cursor of its reader; return whether it is new."""
+        known = self.cursor
+        if seq > self.head:
+            raise Refusal(416, "out_of_range")
+        if known is not None and seq < known[0] and not is_forced:
+            raise Refusal(409, "cursor_behind")
+        self.cursor = (seq, holds)
+        # What was held may have to go now.
+        self.since = now
+        return known is None
+
     def _excess(self, count: int, size: int) -> tuple[int, int]:
         config = self.config
         over_count = len(self.rows) + count - config.cap_records if config.cap_records else 0
@@ -78,8 +104,9 @@ class Log:
                 if row.at >= now - config.ttl:
                     break
                 floor = row.seq + 1
+            floor = self.held(floor)
             if floor > self.earliest:
-                self.ttl_floor = floor
+                self.ttl_floor = max(self.ttl_floor, floor)
                 self.remove(self._below(floor))
         self.trim_excess()
 
@@ -87,14 +114,17 @@ class Log:
         """Remove records beyond the caps."""
         over = self._excess(0, 0)
         if self.rows and not self.config.is_rejecting and max(over) > 0:
-            self.cap_floor = self._floor_without(*over)
-            self.remove(self._below(self.cap_floor))
+            floor = self.held(self._floor_without(*over))
+            if floor > self.earliest:
+                self.cap_floor = max(self.cap_floor, floor)
+                self.remove(self._below(floor))
 
     def configure(self, config: Config, now: int) -> None:
         """Replace the configuration."""
         self.trim(now)
         if self.rows and config.is_written != self.config.is_written:
             raise Refusal(409, "topic_not_empty")
+        self.record_keys.configure(self.config, config, now)
         self.config = config
         self.since = now
         self.trim(now)
@@ -108,21 +138,23 @@ class Log:
             if write.time > now - self.config.window:
                 break
             del self.keys[name]
-        return self.keys.get(key) if key else None
+        found = self.keys.get(key) if key else None
+        # An older one outlasts it if the clock went back in between.
+        return None if found is None or found.time <= now - self.config.window else found
 
     def append(self, contents: list[Content], key: str, now: int, wall: int, batch: int) -> int:
         """Append records whose key is new; return the first seq.
 
         `trim_excess` removes those beyond the caps.
         """
-        size = sum(one.size() for one in contents)
+        size = sum(one.size(is_job=False) for one in contents)
         if self.config.is_too_large(len(contents), size):
             raise Refusal(400, "record_too_large")
         over = self._excess(len(contents), size)
         if max(over) > 0:
             if self.config.is_rejecting:
                 raise Refusal(422, "topic_full")
-            floor = self._floor_without(*over)
+            floor = self.held(self._floor_without(*over))
             if floor > self.earliest:
                 self.cap_floor = floor
                 self.remove(self._below(floor))
@@ -192,6 +224,8 @@ class Log:
         """Return whether a record stays that should have expired."""
         ttl = self.config.ttl
         if not ttl or not self.rows:
+            return False
+        if self.held(self.next_seq) <= self.earliest:
             return False
         at = next(iter(self.rows.values())).at
         return now > max(at + ttl, self.since, self.held_up) + TRIM_MS + 2

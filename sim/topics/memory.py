@@ -7,20 +7,37 @@ batch must hold the same, record by record; then the model is rebuilt from it.
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import TYPE_CHECKING
 
+from jobyard.engine.jobs.durable_leases import lease_name
 from jobyard.engine.logs.text import texts_between
 from jobyard.model.family import TOPICS
+from jobyard.model.job import BYTES as BYTES_CODEC
 from jobyard.model.job import DELAYED
 from sim.state import Violation
+from sim.topics.keys import RecordKeys, adopt_keys, keys_found
 from sim.topics.logs import Log
-from sim.topics.nouns import Config, Content, Job, Reply, Router, Row, Write, compact
+from sim.topics.nouns import (
+    BYTES,
+    Config,
+    Content,
+    Job,
+    Reply,
+    Router,
+    Row,
+    Write,
+    compact,
+    data_of,
+)
 from sim.topics.queues import Queue
+from sim.topics.txns import adopt_txns, facts_of, leases_of, memory_of
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.job import Job as YardJob
     from jobyard.model.queue import Queue as YardQueue
+    from jobyard.model.topic.key_table import KeyTable
     from jobyard.model.topic.log import LogTopic
     from sim.topics.model import TopicsModel
 
@@ -46,10 +63,23 @@ def _text_of(row: Row) -> tuple[str, str]:
     """Return a record as it is stored: its text, and its labels."""
     content = row.content
     meta = f',"meta":{compact(content.meta)}' if content.meta else ""
-    text = f'{{"$seq":{row.seq},"$ts":{row.ts},"data":{content.data}{meta}}}'
+    data = f'"data":{content.data}'
+    if content.data.startswith(BYTES):
+        data = f'"data_b64":"{content.data.removeprefix(BYTES)}"'
+    text = f'{{"$seq":{row.seq},"$ts":{row.ts},{data}{meta}}}'
     tag = f'"$tag":{json.dumps(content.tag)},' if content.tag else ""
     node = f'"$node":{json.dumps(content.node)},' if content.node else ""
     return text, tag + node
+
+
+class KeysMemory:
+    """The keys of the records of a topic at the moment a batch was sealed."""
+
+    def __init__(self, topic: Log | Queue) -> None:
+        self.config = topic.config
+        self.keys = RecordKeys()
+        self.keys.found = dict(topic.record_keys.found)
+        self.keys.floor = topic.record_keys.floor
 
 
 class LogMemory:
@@ -60,7 +90,9 @@ class LogMemory:
         self.rows = list(log.rows.values())
         self.keys = dict(log.keys)
         self.window = log.config.window
+        self.record_keys = KeysMemory(log)
         self.facts = (log.cap_floor, log.ttl_floor, log.last_write)
+        self.cursor = log.cursor
         self.next_seq = log.next_seq
         self.seq_limit = int(found.seq_limit)
         self.incarnation = int(found.incarnation)
@@ -71,8 +103,11 @@ class QueueMemory:
 
     def __init__(self, queue: Queue, found: YardQueue) -> None:
         self.config = queue.config.fields
-        self.jobs = {job.seq: (job.content, job.deliveries) for job in queue.jobs.values()}
+        self.jobs = {
+            job.seq: (job.content, job.deliveries, job.error) for job in queue.jobs.values()
+        }
         self.writes = dict(queue.writes)
+        self.record_keys = KeysMemory(queue)
         # A restart continues behind the reserved seqs; only the server gives them back.
         next_seq = max(queue.next_seq, int(found.seq_limit))
         self.facts = (next_seq, queue.cap_floor, queue.ttl_floor, queue.dead_lettered)
@@ -90,6 +125,8 @@ class Memory:
             name: (one.source, one.dest, one.cursor if one.is_behind else -1)
             for name, one in model.routers.items()
         }
+        self.txns = memory_of(model.txns)
+        self.leases = leases_of(model)
 
 
 class Recall:
@@ -121,6 +158,17 @@ class Recall:
             self._check_log(yard.logs[name], known)
         for name, queue in memory.queues.items():
             self._check_queue(queues[name], queue)
+        if not self._has_jumped:
+            self._same("transactions", facts_of(yard), memory.txns)
+            self._check_leases(memory.leases)
+
+    def _check_leases(self, wanted: dict[tuple[str, int], str]) -> None:
+        """Check that the leases of claim sets came back."""
+        for (name, seq), lease_id in wanted.items():
+            jobs = {int(job.key): job for job in jobs_of(self._yard, name)}
+            lease = None if seq not in jobs else jobs[seq].lease
+            found = "" if lease is None else lease_name(self._yard, lease)
+            self._same(f"lease of job {seq} of {name}", found, lease_id)
 
     def _same(self, what: str, found: object, wanted: object) -> None:
         if found != wanted:
@@ -130,6 +178,7 @@ class Recall:
         name = log.name
         self._same(f"config of {name}", log.config.fields(), known.config)
         self._same(f"incarnation of {name}", int(log.incarnation), known.incarnation)
+        self._same(f"cursor of {name}", cursor_of(self._yard, name), known.cursor)
         if known.config["durability"] == "ephemeral":
             self._check_ephemeral(log, known)
             return
@@ -154,6 +203,7 @@ class Recall:
         }
         oldest = self._now - known.window
         self._check_keys(name, keys, {k: w for k, w in known.keys.items() if w.time > oldest})
+        self._check_record_keys(name, log.record_keys, known.record_keys)
 
     def _check_ephemeral(self, log: LogTopic, known: LogMemory) -> None:
         """Check that nothing came back, and that a reader who continues gets the gap."""
@@ -177,6 +227,19 @@ class Recall:
             else:
                 self._same(f"key {key} of {name}", told, (write.first, write.last, write.time))
 
+    def _check_record_keys(self, name: str, table: KeyTable | None, memory: KeysMemory) -> None:
+        """Check that exactly the valid keys came back."""
+        found = keys_found(table, self._now)
+        if self._has_jumped:
+            # Their expiry was decided by another clock.
+            known = {key: one.seq for key, one in memory.keys.found.items()}
+            wrong = {key: one for key, one in found.items() if known.get(key) != one[0]}
+            self._same(f"keys of records of {name}", wrong, {})
+            return
+        valid = memory.keys.valid(memory.config, self._now)
+        wanted = {key: (one.seq, one.at) for key, one in valid.items() if one.is_written}
+        self._same(f"keys of records of {name}", found, wanted)
+
     def _check_queue(self, queue: YardQueue, known: QueueMemory) -> None:
         name = queue.name
         assert queue.config is not None
@@ -190,11 +253,12 @@ class Recall:
         )
         self._same(f"next seq and floors of {name}", (int(queue.next_seq), *floors), known.facts)
         jobs = {
-            int(job.key): (content_of(self._yard, job), int(job.deliveries))
+            int(job.key): (content_of(self._yard, job), int(job.deliveries), _error_of(job))
             for job in jobs_of(self._yard, name)
         }
         wanted = {
-            seq: (content._replace(delay=0), count) for seq, (content, count) in known.jobs.items()
+            seq: (content._replace(delay=0), count, error)
+            for seq, (content, count, error) in known.jobs.items()
         }
         self._same(f"jobs of {name}", jobs, wanted)
         writes = {
@@ -203,6 +267,11 @@ class Recall:
         }
         lasting = {key: one for key, one in known.writes.items() if one.time > self._now}
         self._check_keys(name, writes, lasting)
+        self._check_record_keys(name, topic_state.record_keys, known.record_keys)
+
+
+def _error_of(job: YardJob) -> str:
+    return "" if job.details is None else job.details.last_error
 
 
 def jobs_of(yard: Yard, name: str) -> list[YardJob]:
@@ -214,7 +283,10 @@ def jobs_of(yard: Yard, name: str) -> list[YardJob]:
 def content_of(yard: Yard, job: YardJob) -> Content:
     """Return what the writer of a job sent."""
     body = yard.bodies.fetch(job)
-    data = "" if body is None else body.decode()
+    if body is not None and job.codec == BYTES_CODEC:
+        data = BYTES + b64encode(body).decode()
+    else:
+        data = "" if body is None else body.decode()
     record_meta = None if job.details is None else job.details.record_meta
     if record_meta is None:
         return Content(data, {}, "", "", 0, -int(job.rank))
@@ -234,6 +306,8 @@ def adopt(model: TopicsModel, yard: Yard, now: int) -> None:
         for name, queue in yard.queues.items()
         if queue.config is not None
     }
+    model.ring_again()
+    adopt_txns(model, yard)
     model.incarnations.update(log.incarnation for log in model.logs.values())
     model.routers = {}
     for routers in yard.routers.by_source.values():
@@ -254,7 +328,7 @@ def _adopt_log(yard: Yard, found: LogTopic, now: int) -> Log:
         told = json.loads(text)
         labels = json.loads("{" + label[:-1] + "}")
         tag, node = labels.get("$tag", ""), labels.get("$node", "")
-        content = Content(compact(told["data"]), told.get("meta", {}), tag, node)
+        content = Content(data_of(told), told.get("meta", {}), tag, node)
         row = Row(seq, told["$ts"], at, content, 0)
         log.rows[seq] = row
         log.bytes += row.size
@@ -266,8 +340,16 @@ def _adopt_log(yard: Yard, found: LogTopic, now: int) -> Log:
         key: Write(int(one.first_seq), int(one.last_seq), int(one.at_ms), 0)
         for key, one in found.keys.items()
     }
+    log.cursor = cursor_of(yard, found.name)
+    log.record_keys = adopt_keys(found.record_keys)
     log.look(now)
     return log
+
+
+def cursor_of(yard: Yard, topic: str) -> tuple[int, bool] | None:
+    """Return the cursor of a topic's reader: its seq, and whether it holds records."""
+    cursor = yard.cursors.get(topic, "c")
+    return None if cursor is None else (int(cursor.seq), cursor.is_holding())
 
 
 def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
@@ -280,8 +362,13 @@ def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
             raise Violation("no job from nowhere", f"job {one.id} of {found.name}")
         job = Job(int(one.key), content_of(yard, one), int(one.created_ms), 0)
         job.deliveries = int(one.deliveries)
+        job.error, job.number = _error_of(one), int(one.id)
         job.is_delayed = one.state == DELAYED
         job.due = int(one.due_ms)
+        if one.lease is not None:
+            job.holder = one.lease.terms.label
+            job.deadline = int(one.lease.sort_key)
+            job.lease_id = lease_name(yard, one.lease)
         queue.jobs[job.seq] = job
     queue.next_seq = int(found.next_seq)
     queue.cap_floor, queue.ttl_floor = int(topic_state.cap_floor), int(topic_state.ttl_floor)
@@ -290,6 +377,7 @@ def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
         key: Write(int(one.first_seq), int(one.first_seq + one.count) - 1, int(one.until_ms), 0)
         for key, one in topic_state.writes.items()
     }
+    queue.record_keys = adopt_keys(topic_state.record_keys)
     return queue
 
 
@@ -300,11 +388,16 @@ def logs_dump(yard: Yard) -> list[tuple[object, ...]]:
         keys = [(key, int(one.first_seq), int(one.at_ms)) for key, one in log.keys.items()]
         floors = (int(log.cap_floor), int(log.ttl_floor), int(log.incarnation))
         dump.append((name, (tuple(rows_of(yard, log)), tuple(sorted(keys)), floors), b""))
+        named = keys_found(log.record_keys, int(yard.now_ms))
+        dump.append((name, tuple(sorted(named.items())), b""))
     for name, queue in sorted(yard.queues.items()):
         topic_state = queue.topic_state
         if queue.config is None or topic_state is None:
             continue
         writes = topic_state.writes
         keys = [(key, int(one.first_seq), int(one.until_ms)) for key, one in writes.items()]
-        dump.append((name, (int(queue.next_seq), tuple(sorted(keys))), b""))
+        named = keys_found(topic_state.record_keys, int(yard.now_ms))
+        facts = (int(queue.next_seq), tuple(sorted(keys)), tuple(sorted(named.items())))
+        dump.append((name, facts, b""))
+    dump.append(("transactions", (repr(facts_of(yard)),), b""))
     return dump

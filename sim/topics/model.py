@@ -7,47 +7,26 @@ did, and raises a Violation if that was not allowed or took too long.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sim.state import Violation
-from sim.topics.nouns import Ask, Config, Content, Job, Page, Refusal, Reply, Router
-from sim.topics.topics import MARK, RETRY_MS, Topics
+from sim.topics import txns
+from sim.topics.keys import RecordKeys
+from sim.topics.leases import LeasedTopics
+from sim.topics.nouns import Ask, Config, Content, Page, Refusal, Reply, Router
+from sim.topics.topics import MARK, RETRY_MS
+from sim.topics.txn_book import ClaimSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sim.topics.answer import Answer
     from sim.topics.logs import Log
     from sim.topics.queues import Queue
 
 
-class Answer:
-    """One parsed answer."""
-
-    def __init__(self, status: int, body: Reply) -> None:
-        self.status = status
-        self.body = body
-
-    def code(self) -> str:
-        """Return the error code of a refusal, or nothing."""
-        error = self.body.get("error")
-        return str(error.get("code")) if isinstance(error, dict) else ""
-
-    def list(self, key: str) -> list[Reply]:
-        """Return a field that is a list of objects."""
-        value = self.body.get(key)
-        if not isinstance(value, list):
-            raise Violation("reply", f"no {key} in {self.status} {self.body}")
-        return value
-
-    def number(self, key: str) -> int:
-        """Return a field that is a number."""
-        value = self.body.get(key)
-        if not isinstance(value, int):
-            raise Violation("reply", f"no {key} in {self.status} {self.body}")
-        return value
-
-
-class TopicsModel(Topics):
+class TopicsModel(LeasedTopics):
     """The expected answers."""
 
     def __init__(self, reach: Callable[[str], None]) -> None:
@@ -70,6 +49,14 @@ class TopicsModel(Topics):
             "route": self._route,
             "router": self._router,
             "unroute": self._unroute,
+            "cursor": self._cursor,
+            "cursors": self._cursors,
+            "stage": partial(self._about_txn, txns.stage),
+            "commit": partial(self._about_txn, txns.commit),
+            "txn-look": partial(self._about_txn, txns.look),
+            "txn-abort": partial(self._about_txn, txns.abort),
+            "claim-set": self._claim_set,
+            "show-set": self._show_set,
         }
 
     def answered(self, ask: Ask, answer: Answer) -> int:
@@ -84,14 +71,6 @@ class TopicsModel(Topics):
             # A client that gets "no such topic" learns of its end.
             return self.dropped.get(ask.name, 0) if no.status == 404 else 0
         return batch
-
-    def _same(self, ask: Ask, answer: Answer, wanted: Reply, status: int = 200) -> None:
-        told = dict(answer.body)
-        told.pop("performance", None)
-        if answer.status != status or told != wanted:
-            wrong = {key: told.get(key) for key in told if told.get(key) != wanted.get(key)}
-            story = f"{ask}: {answer.status} {wrong}, not {status} {wanted}"
-            raise Violation("reply", story[:1500])
 
     # -- topics ----------------------------------------------------------------------------------
 
@@ -132,6 +111,9 @@ class TopicsModel(Topics):
                     raise Violation("reply", f"{ask}: {log.incarnation} belonged to another log")
                 self.incarnations.add(log.incarnation)
             wanted["incarnation"] = str(log.incarnation)
+            wanted["head_row_seq"] = log.head
+            if log.cursor is not None:
+                wanted["cursors"] = answer.body.get("cursors")
         else:
             queue = self._there(self.queues.get(ask.name))
             wanted = self._state(ask.name, queue, len(queue.jobs))
@@ -141,8 +123,36 @@ class TopicsModel(Topics):
             counts: Reply = dict(zip(names, queue.counts(), strict=True))
             counts["dead_lettered"] = queue.dead_lettered
             wanted["queue"] = counts
+            if "cursors" in answer.body:
+                wanted["cursors"] = answer.body["cursors"]
         self._same(ask, answer, wanted)
         return self._newest(ask.name)
+
+    def _cursor(self, ask: Ask, answer: Answer) -> int:
+        if ask.name in self.queues:
+            # A cursor of a queue is a number and nothing else; other tests try that.
+            holds = bool(ask.fields["hold"])
+            if answer.status not in {200, 201} and not (holds or answer.status in {409, 416}):
+                raise Violation("reply", f"{ask}: {answer.status} {answer.body}")
+            return 0
+        log = self.logs.get(ask.name)
+        if log is None:
+            raise Refusal(404, "topic_not_found")
+        seq = ask.number("seq", 0)
+        holds, is_forced = bool(ask.fields["hold"]), bool(ask.fields.get("force"))
+        is_new = log.set_cursor(seq, holds=holds, is_forced=is_forced, now=self.now)
+        self.reach("cursor holds records" if holds else "cursor set")
+        wanted = (201 if is_new else 200, seq, log.head - seq)
+        if (answer.status, answer.body.get("seq"), answer.body.get("lag")) != wanted:
+            raise Violation("reply", f"{ask}: {answer.status} {answer.body}")
+        return self.batch
+
+    def _cursors(self, ask: Ask, answer: Answer) -> int:
+        log = self.logs.get(ask.name)
+        shown = [] if log is None else [(o["seq"], o["hold"]) for o in answer.list("cursors")]
+        if log is not None and shown != log.shown():
+            raise Violation("reply", f"{ask}: {shown}, not {log.cursor}")
+        return 0
 
     def _newest(self, name: str) -> int:
         """Return the newest batch with anything a topic holds."""
@@ -211,9 +221,15 @@ class TopicsModel(Topics):
             config = Config(given)
             if config.letters in self.queues:
                 raise Refusal(409, "topic_exists_incompatible")
-            if config.is_too_large(len(contents), sum(one.size() for one in contents)):
+            keys = RecordKeys().sort(ask.keys(), config, 1, self.now).kept
+            is_job = config.type == "queue"
+            size = sum(contents[at].size(is_job=is_job) for at in keys)
+            if config.is_too_large(len(keys), size):
                 raise Refusal(400, "record_too_large")
             self._open(name, config)
+        topic = self.logs.get(name) or self.queues[name]
+        if any(ask.keys()):
+            return self._write_keyed(ask, answer, topic, is_new=is_new)
         key = ask.text("idempotency_key")
         log = self.logs.get(name)
         if log is not None:
@@ -237,6 +253,39 @@ class TopicsModel(Topics):
         }
         self._same(ask, answer, wanted, 201 if is_new else 200)
         return write.batch
+
+    def _write_keyed(self, ask: Ask, answer: Answer, topic: Log | Queue, *, is_new: bool) -> int:
+        """Write the records whose keys are not known."""
+        keys = ask.keys()
+        contents = ask.contents()
+        found = topic.record_keys.sort(keys, topic.config, topic.next_seq, self.now)
+        first, last, batch = topic.next_seq, topic.head, found.batch
+        if found.duplicates:
+            self.reach("record known by its key" if found.kept else "all records known")
+        if found.kept:
+            kept = [contents[at] for at in found.kept]
+            log = self.logs.get(ask.name)
+            if log is not None:
+                write, _ = self._append(log, kept, "")
+            else:
+                write, _ = self._produce(self.queues[ask.name], kept, "")
+            first, last, batch = write.first, write.last, max(batch, write.batch)
+            fresh = [keys[at] for at in found.kept]
+            topic.record_keys.remember(fresh, first, self.now, self.batch, topic.config)
+        wanted: Reply = {
+            "topic": ask.name,
+            "first_seq": first,
+            "last_seq": last,
+            "seqs": list(range(first, last + 1)),
+            "head_seq": topic.head,
+            "count": last - first + 1,
+            "created": is_new,
+            "deduped": False,
+            "written": last - first + 1,
+            "duplicates": found.duplicates,
+        }
+        self._same(ask, answer, wanted, 201 if is_new else 200)
+        return batch
 
     # -- routers ---------------------------------------------------------------------------------
 
@@ -353,103 +402,45 @@ class TopicsModel(Topics):
         self._same(ask, answer, wanted)
         return self.batch if deleted and topic.config.is_written else 0
 
-    # -- leases ----------------------------------------------------------------------------------
+    # -- transactions and claim sets -------------------------------------------------------------
 
-    def _claim(self, ask: Ask, answer: Answer) -> int:
-        queue = self._queue(ask.name)
-        if ask.until:
-            return self._served(queue, ask, answer)
-        taken = self._take(queue, max(1, ask.number("max", 1)))
-        claimed = answer.list("claimed")
-        seqs = [one["$seq"] for one in claimed]
-        if seqs != sorted(job.seq for job in taken):
-            raise Violation("reply", f"{ask}: {seqs}, not {taken}")
-        batch = self._lease(ask, queue, sorted(taken, key=lambda job: job.seq), claimed)
-        wanted: Reply = {"topic": ask.name, "claimed": claimed, "count": len(taken)}
-        self._same(ask, answer, {**wanted, "ready": queue.counts()[0]})
+    def _about_txn(
+        self, expected: Callable[[TopicsModel, Ask], tuple[Reply, int]], ask: Ask, answer: Answer
+    ) -> int:
+        wanted, batch = expected(self, ask)
+        self._same(ask, answer, wanted)
         return batch
 
-    def _lease(self, ask: Ask, queue: Queue, jobs: list[Job], claimed: list[Reply]) -> int:
-        """Lease jobs to the node that claimed them, and check its answer."""
-        lease = ask.lease or max(100, ask.number("lease_ms", queue.config.lease))
-        for job, told in zip(jobs, claimed, strict=True):
-            self._ring_by(ask.text("node"), self.now + lease)
-            job.holder = ask.text("node")
-            job.deadline = self.now + lease
-            job.deliveries += 1
-            job.lease_id = str(told.get("lease_id"))
-            wanted: Reply = {
-                "$seq": job.seq,
-                "lease_id": job.lease_id,
-                "deadline": job.deadline + self.wall_offset,
-                "$ts": job.created + self.wall_offset,
-                "deliveries": job.deliveries,
-                **job.content.shown(tags=True, node=False, meta=True),
-            }
-            if told != wanted:
-                raise Violation("reply", f"{ask}: {told}, not {wanted}"[:1500])
-            if job.lease_id in self.lease_ids:
-                raise Violation("lease", f"{job.lease_id} was given twice")
-            self.lease_ids.add(job.lease_id)
-        return max((job.batch for job in jobs), default=0)
-
-    def _served(self, queue: Queue, ask: Ask, answer: Answer) -> int:
-        """Check the jobs given to a waiting claim: any that may be claimed."""
-        queue.waiting.remove(ask)
+    def _claim_set(self, ask: Ask, answer: Answer) -> int:
+        queue = self._queue(ask.name)
+        claim_id = ask.text("claim_id")
+        if (ask.name, claim_id) in self.txns.sets:
+            return self._show_set(ask, answer)
+        taken = sorted(self._take(queue, ask.number("max", 1)), key=lambda job: job.seq)
         claimed = answer.list("claimed")
-        if not claimed and ask.until > self.now:
-            raise Violation("waiters", f"{ask} got nothing before its timeout")
-        ready = {job.seq: job for job in queue.ready() if not queue.is_old(job, self.now)}
-        jobs = []
-        for one in claimed:
-            job = ready.pop(int(str(one["$seq"])), None)
-            if job is None:
-                raise Violation("lease", f"{ask}: {one} may not be claimed")
-            jobs.append(job)
-        self.reach("claim served" if jobs else "claim waited in vain")
-        return self._lease(ask, queue, jobs, claimed)
+        if [one["$seq"] for one in claimed] != [job.seq for job in taken]:
+            raise Violation("reply", f"{ask}: {claimed}, not {taken}"[:1500])
+        batch = self._lease(ask, queue, taken, claimed)
+        if taken:
+            self.reach("claim set")
+            known = ClaimSet(ask.text("node"), {job.seq: job.lease_id for job in taken})
+            self.txns.sets[ask.name, claim_id] = known
+            self.sets_before[ask.name, claim_id] = known
+        self._same_set(ask, answer, {"duplicate": False, "left_out": 0, "count": len(taken)})
+        return batch
 
-    def _ended(self, ask: Ask, answer: Answer, queue: Queue, word: str, jobs: list[Job]) -> int:
-        skipped = answer.body.get("skipped")
-        wanted: Reply = {"topic": ask.name, word: len(jobs), "skipped": skipped}
-        counts = queue.counts()
-        if queue.waiting:
-            # Some may have been given to waiting clients.
-            counts = (answer.number("ready"), answer.number("in_flight"), 0)
-        self._same(ask, answer, {**wanted, "ready": counts[0], "in_flight": counts[1]})
-        return self.batch if jobs else 0
-
-    def _ack(self, ask: Ask, answer: Answer) -> int:
-        queue = self._queue(ask.name)
-        jobs = self._held(ask, answer, queue)
-        for job in jobs:
-            del queue.jobs[job.seq]
-        return self._ended(ask, answer, queue, "acked", jobs)
-
-    def _nack(self, ask: Ask, answer: Answer) -> int:
-        queue = self._queue(ask.name)
-        jobs = self._held(ask, answer, queue)
-        for job in jobs:
-            queue.free(job, ask.number("delay_ms", 0), self.now)
-        return self._ended(ask, answer, queue, "nacked", jobs)
-
-    def _held(self, ask: Ask, answer: Answer, queue: Queue) -> list[Job]:
-        jobs, skipped = queue.held(ask, self.now)
-        if answer.body.get("skipped") != skipped:
-            raise Violation("reply", f"{ask}: {answer.body}, not {skipped} skipped")
-        return jobs
-
-    def _extend(self, ask: Ask, answer: Answer) -> int:
-        queue = self._queue(ask.name)
-        jobs = self._held(ask, answer, queue)
-        for job in jobs:
-            job.deadline = self.now + max(100, ask.number("lease_ms", 0))
-            self._ring_by(job.holder, job.deadline)
-        deadlines = {str(job.seq): job.deadline + self.wall_offset for job in jobs}
-        skipped = answer.body.get("skipped")
-        wanted: Reply = {"topic": ask.name, "extended": len(jobs), "skipped": skipped}
-        self._same(ask, answer, {**wanted, "deadlines": deadlines})
+    def _show_set(self, ask: Ask, answer: Answer) -> int:
+        self._queue(ask.name)
+        if (ask.name, ask.text("claim_id")) not in self.txns.sets:
+            raise Refusal(404, "claim_not_found")
+        self._same_set(ask, answer, txns.show_set(self, ask, answer.list("claimed")))
         return 0
+
+    def _same_set(self, ask: Ask, answer: Answer, wanted: Reply) -> None:
+        queue = self.queues[ask.name]
+        place: Reply = {"topic": ask.name, "claim_id": ask.text("claim_id")}
+        shown: Reply = {"claimed": answer.body.get("claimed"), "ready": queue.counts()[0]}
+        self._same(ask, answer, {**place, **shown, **wanted})
 
     # -- dead letters ----------------------------------------------------------------------------
 
@@ -463,7 +454,7 @@ class TopicsModel(Topics):
             content = log.rows[seq].content
             meta = {name: one for name, one in content.meta.items() if not name.startswith(MARK)}
             again = Content(content.data, meta, content.tag, content.node)
-            if queue.config.is_exceeded_by(1, again.size()):
+            if queue.config.is_exceeded_by(1, again.size(is_job=True)):
                 # It stays a dead letter.
                 is_too_large = True
                 continue

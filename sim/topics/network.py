@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.network import Line
-from sim.topics.model import Answer
+from sim.topics.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

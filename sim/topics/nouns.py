@@ -7,6 +7,7 @@ batch may share it with the current topic.
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from typing import Final, NamedTuple
 
 Reply = dict[str, object]
@@ -23,6 +24,8 @@ DEFAULTS: Final[Reply] = {
     "auto_priority": True,
     "auto_create": True,
     "idempotency_window_ms": 120_000,
+    "key_window_ms": 604_800_000,
+    "key_max": 10_000_000,
     "dedupe_node": True,
     "lease_ms": 30_000,
     "claim_jitter_ms": 0,
@@ -61,6 +64,8 @@ class Config:
         self.is_rejecting = self.fields["discard"] == "reject"
         self.is_written = self.fields["durability"] != "ephemeral"
         self.window = self._number("idempotency_window_ms")
+        self.key_window = self._number("key_window_ms")
+        self.key_max = self._number("key_max")
         self.dedupes = bool(self.fields["dedupe_node"])
         self.lease = self._number("lease_ms")
         self.most_deliveries = self._number("max_deliveries")
@@ -81,8 +86,12 @@ class Config:
         return 0 < self.cap_records < count or 0 < self.cap_bytes < size
 
 
+# Begins data that are bytes, before their base64; no JSON begins so.
+BYTES: Final = "bytes:"
+
+
 class Content(NamedTuple):
-    """What a writer sends: data as JSON text, meta as an object, empty if there is none."""
+    """What a writer sends: data as JSON text or bytes, meta as an object or empty."""
 
     data: str
     meta: Reply
@@ -91,13 +100,23 @@ class Content(NamedTuple):
     delay: int = 0
     priority: int = 0
 
-    def size(self) -> int:
-        """Return how much of a cap it takes."""
-        return len(self.data) + (len(compact(self.meta)) if self.meta else 0)
+    def size(self, *, is_job: bool) -> int:
+        """Return how much of a cap it takes: in a log, bytes take what their text takes."""
+        size = len(self.data)
+        if self.data.startswith(BYTES):
+            encoded = self.data.removeprefix(BYTES)
+            size = len(b64decode(encoded)) if is_job else len(encoded) + len('_b64""')
+        return size + (len(compact(self.meta)) if self.meta else 0)
+
+    def field(self) -> Reply:
+        """Return its data as records name them."""
+        if self.data.startswith(BYTES):
+            return {"data_b64": self.data.removeprefix(BYTES)}
+        return {"data": json.loads(self.data)}
 
     def shown(self, *, tags: bool, node: bool, meta: bool) -> Reply:
         """Return how a reader sees it."""
-        told: Reply = {"data": json.loads(self.data)}
+        told = self.field()
         if tags and self.tag:
             told["$tag"] = self.tag
         if node and self.node:
@@ -105,6 +124,13 @@ class Content(NamedTuple):
         if meta and self.meta:
             told["meta"] = self.meta
         return told
+
+
+def data_of(record: Reply) -> str:
+    """Return the data of a record as a content holds them."""
+    if "data_b64" in record:
+        return BYTES + str(record["data_b64"])
+    return compact(record["data"])
 
 
 class Row:
@@ -117,7 +143,7 @@ class Row:
         self.ts = ts
         self.at = at
         self.content = content
-        self.size = content.size()
+        self.size = content.size(is_job=False)
         self.batch = batch
         self.is_written = True
 
@@ -164,7 +190,7 @@ class Job:
     def __init__(self, seq: int, content: Content, created: int, batch: int) -> None:
         self.seq = seq
         self.content = content
-        self.size = content.size()
+        self.size = content.size(is_job=True)
         self.created = created
         self.due = created + content.delay
         # Set until a tick finds that it is due.
@@ -174,8 +200,11 @@ class Job:
         self.holder = ""
         self.deadline = 0
         self.lease_id = ""
-        # When a holder last gave it back.
+        # When a holder last gave it back, and the last error that one gave.
         self.freed = 0
+        self.error = ""
+        # The number that the yard gave it; 0 until it was claimed.
+        self.number = 0
 
     def __repr__(self) -> str:
         where = f"held by {self.holder} until {self.deadline}" if self.holder else f"due {self.due}"
@@ -264,7 +293,7 @@ class Ask:
         whole = self.text("node")
         return [
             Content(
-                compact(one["data"]),
+                data_of(one),
                 one.get("meta", {}),
                 one.get("tag", ""),
                 one.get("node", "") or whole,
@@ -274,13 +303,21 @@ class Ask:
             for one in records
         ]
 
+    def keys(self) -> list[str]:
+        """Return the keys of the records of a write; empty for a record without one."""
+        records = self.fields["records"]
+        assert isinstance(records, list)
+        return [one.get("key", "") for one in records]
+
     def request(self) -> bytes:
         """Return its bytes."""
         method, path = _PATHS[self.verb]
         body = b""
         if method in {"POST", "PUT"}:
             body = compact(self.fields).encode()
-        head = f"{method} {path.format(self.name)} HTTP/1.1\r\nHost: yard\r\n"
+        head = (
+            f"{method} {path.format(self.name, self.text('claim_id'))} HTTP/1.1\r\nHost: yard\r\n"
+        )
         if body:
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         return head.encode() + b"\r\n" + body
@@ -301,6 +338,14 @@ _PATHS: Final = {
     "extend": ("POST", "/v0/topics/{}/extend"),
     "redrive": ("POST", "/v0/topics/{}/redrive"),
     "purge": ("POST", "/v0/topics/{}/purge"),
+    "cursor": ("PUT", "/v0/topics/{}/cursors/c"),
+    "cursors": ("GET", "/v0/topics/{}/cursors"),
+    "stage": ("POST", "/v0/txns/{}/stage"),
+    "commit": ("POST", "/v0/txns/{}/commit"),
+    "txn-look": ("GET", "/v0/txns/{}"),
+    "txn-abort": ("DELETE", "/v0/txns/{}"),
+    "claim-set": ("POST", "/v0/topics/{}/claim"),
+    "show-set": ("GET", "/v0/topics/{}/claims/{}"),
     "route": ("PUT", "/v0/routers/{}"),
     "router": ("GET", "/v0/routers/{}"),
     "unroute": ("DELETE", "/v0/routers/{}"),

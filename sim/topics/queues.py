@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from sim.topics.keys import RecordKeys
 from sim.topics.logs import is_own, reason_of, tombstone
 from sim.topics.nouns import Config, Job, Page, Query, Refusal, Write, has_tag
 
@@ -28,6 +29,7 @@ class Queue:
         self.ttl_floor = 1
         self.dead_lettered = 0
         self.writes: dict[str, Write] = {}
+        self.record_keys = RecordKeys()
         # Nodes that wait for a job to claim.
         self.waiting: list[Ask] = []
 
@@ -93,7 +95,7 @@ class Queue:
         known = self.writes.get(key)
         return known if known is not None and known.time > now else None
 
-    def make_way(self, count: int, size: int) -> None:
+    def evict_for(self, count: int, size: int) -> None:
         """Drop the oldest jobs to make room for this many more, except those that run."""
         config = self.config
         too_many = len(self.jobs) + count - config.cap_records if config.cap_records else 0
@@ -116,14 +118,14 @@ class Queue:
 
     def produce(self, contents: list[Content], key: str, now: int, batch: int) -> int:
         """Add jobs; return the first seq."""
-        size = sum(one.size() for one in contents)
-        self.make_way(len(contents), size)
+        size = sum(one.size(is_job=True) for one in contents)
+        self.evict_for(len(contents), size)
         first = self.next_seq
         for content in contents:
             self.jobs[self.next_seq] = Job(self.next_seq, content, now, batch)
             self.next_seq += 1
         if self.config.is_exceeded_by(len(contents), size):
-            self.make_way(0, 0)
+            self.evict_for(0, 0)
         if key and self.config.window:
             self.writes.pop(key, None)
             self.writes[key] = Write(first, self.head, now + self.config.window, batch)
@@ -131,10 +133,11 @@ class Queue:
 
     def configure(self, config: Config, now: int) -> None:
         """Replace the configuration."""
+        self.record_keys.configure(self.config, config, now)
         self.config = config
         self.since = now
         if not config.is_rejecting:
-            self.make_way(0, 0)
+            self.evict_for(0, 0)
 
     # -- leases ----------------------------------------------------------------------------------
 

@@ -15,11 +15,13 @@ from sim.state import Violation
 from sim.topics.logs import Log
 from sim.topics.nouns import Config, Content, Job, Refusal, Reply, Router, Write
 from sim.topics.queues import Queue
+from sim.topics.txn_book import TxnBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jobyard.engine.state.yard import Yard
+    from sim.topics.txn_book import ClaimSet, Place, StagedRow
 
 RETRY_MS: Final = 1000
 PUT_OFF_MS: Final = 1000
@@ -48,6 +50,11 @@ class Topics:
         self._rings: dict[str, int] = {}
         self.lease_ids: set[str] = set()
         self.incarnations: set[int] = set()
+        self.txns = TxnBook()
+        # Everything that was ever staged, committed or claimed, for what a restart brings back.
+        self.staged_before: dict[tuple[str, Place], list[StagedRow]] = {}
+        self.digests: dict[str, str] = {}
+        self.sets_before: dict[tuple[str, str], ClaimSet] = {}
         # A dead letter is written in the middle of a claim: nothing is forwarded meanwhile.
         self._is_held = False
 
@@ -87,6 +94,16 @@ class Topics:
             return known, True
         first = queue.produce(contents, key, self.now, self.batch)
         return Write(first, queue.head, self.now, self.batch), False
+
+    def enter_held(self, log: Log | None, name: str, contents: list[Content]) -> Write:
+        """Write what a commit writes: routers forward it later."""
+        was_held, self._is_held = self._is_held, True
+        try:
+            if log is not None:
+                return self._append(log, contents, "")[0]
+            return self._produce(self.queues[name], contents, "")[0]
+        finally:
+            self._is_held = was_held
 
     def _tell(self, log: Log) -> None:
         """Let the readers that wait for a log read again."""
@@ -190,9 +207,15 @@ class Topics:
             FROM: queue.name,
             MARK + "deliveries": str(job.deliveries),
             MARK + "src_seq": str(job.seq),
+            MARK + "job_id": str(job.number),
+            MARK + "reason": "max_deliveries",
         }
+        if job.error:
+            marks[MARK + "error"] = job.error
         content = job.content
-        meta = {**content.meta, **marks}
+        # A router may have copied it from another letter.
+        kept = {name: one for name, one in content.meta.items() if not name.startswith(MARK)}
+        meta = {**kept, **marks}
         letter = Content(content.data, meta, content.tag, content.node)
         self._is_held = True
         try:
@@ -224,6 +247,7 @@ class Topics:
         for queue in self.queues.values():
             queue.end_delays(self.now)
         self._ring()
+        self.txns.expire(self.now, self.batch, self.reach)
         for log in self.logs.values():
             if int(self.yard.logs[log.name].ttl_floor) != log.ttl_floor:
                 self.reach("records outlived their time")
@@ -273,6 +297,12 @@ class Topics:
         """Check a node no later than at the end of a lease that begins or changes now."""
         is_known = bool(self._deadlines(node))
         self._rings[node] = min(deadline, self._rings[node]) if is_known else deadline
+
+    def ring_again(self) -> None:
+        """Note when nodes are next checked after a restart, which resumes durable leases."""
+        jobs = [job for queue in self.queues.values() for job in queue.jobs.values()]
+        nodes = {job.holder for job in jobs if job.holder}
+        self._rings = {node: min(self._deadlines(node)) for node in nodes}
 
     def _deadlines(self, node: str) -> list[int]:
         jobs = [job for queue in self.queues.values() for job in queue.jobs.values()]

@@ -7,13 +7,15 @@ logs that are sources of routers have no time to live, queues with waiting claim
 
 from __future__ import annotations
 
+from base64 import b64encode
+from random import Random
 from typing import TYPE_CHECKING, Final
 
-from sim.topics.nouns import Ask, Reply
+from sim.topics.keys import KEYS
+from sim.topics.nouns import Ask, Reply, compact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from random import Random
 
     from sim.topics.model import TopicsModel
     from sim.topics.queues import Queue
@@ -43,6 +45,8 @@ _ALWAYS: Final = ("write-log", "write-queue", "diff", "claim", "ack", "nack")
 _TAGS: Final = ("", "", "x", "x:1", "y")
 _MATCHES: Final = ("x", "x*", "y", "z")
 _LONG: Final = (3900, 4100, 9000)
+# How often a record is bytes; not drawn, so that all else in a run stays what it was.
+BYTES_EVERY: Final = 5
 PREFIX: Final = "t."
 # Logs that are sources of routers, other logs, and one for dead letters.
 SOURCES: Final = ("t.a", "t.b")
@@ -69,6 +73,10 @@ class TopicsSwarm:
         self.long_odds = pick((0.0, 0.0, 0.05))
         self.records_max = pick((1, 3, 8))
         self.key_odds = pick((0.0, 0.2, 0.5))
+        # Keys of records, which stay in memory. They are drawn from a generator of their own, so
+        # that runs without them keep their meaning.
+        self.keys_rng = Random(str(rng.getstate()[1][:2]))
+        self.record_key_odds = self.keys_rng.choice((0.0, 0.3, 0.7)) if has_memory else 0.0
         self.meta_odds = pick((0.0, 0.4))
         self.rows_aimed = pick((6, 25, 60))
         self.jobs_aimed = pick((4, 15, 40))
@@ -77,6 +85,8 @@ class TopicsSwarm:
         self.leases = pick(((30_000,), (100, 1000, 30_000), (100,)))
         # How often another door is used.
         self.others_odds = pick((0.0, 0.0, 0.3))
+        # How often a reader stores how far it has got; none for most, as in older seeds.
+        self.cursor_odds = 0.0
         self.verbs: list[str] = []
         self.weights: list[float] = []
         for verb, weight in _VERBS:
@@ -88,9 +98,12 @@ class TopicsSwarm:
 class TopicsAuthor:
     """Writes requests."""
 
-    def __init__(self, rng: Random, swarm: TopicsSwarm) -> None:
+    def __init__(self, rng: Random, swarm: TopicsSwarm, cursor_rng: Random) -> None:
         self._rng = rng
         self._swarm = swarm
+        # Draws apart, so that seeds without cursors keep their meaning.
+        self._cursor_rng = cursor_rng
+        swarm.cursor_odds = cursor_rng.choice((0.0, 0.0, 0.03, 0.15))
         self._count = 0
         self._writers: dict[str, Callable[[str, TopicsModel], Ask]] = {
             "write-log": self._write_log,
@@ -112,6 +125,8 @@ class TopicsAuthor:
     def write(self, model: TopicsModel) -> Ask:
         """Return the next request of a client."""
         rng = self._rng
+        if self._swarm.cursor_odds > 0 and self._cursor_rng.random() < self._swarm.cursor_odds:
+            return self._cursor(model)
         (verb,) = rng.choices(self._swarm.verbs, self._swarm.weights)
         if verb in self._writers:
             return self._writers[verb](verb, model)
@@ -127,6 +142,19 @@ class TopicsAuthor:
     def _any_name(self) -> str:
         names = (*SOURCES, *SINKS, LETTERS, PATIENT, DEADLY, EITHER, EITHER, "t.nobody")
         return self._rng.choice(names)
+
+    def _cursor(self, model: TopicsModel) -> Ask:
+        rng = self._cursor_rng
+        name = rng.choice((*SOURCES, *SINKS, LETTERS, EITHER, PATIENT))
+        if rng.random() < 0.2:
+            return Ask("cursors", name, {})
+        log = model.logs.get(name)
+        head = 0 if log is None else log.head
+        seq = rng.choice((0, head, head, max(0, head - 3), int(rng.random() * (head + 2))))
+        fields: Reply = {"seq": seq, "hold": rng.random() < 0.4}
+        if rng.random() < 0.2:
+            fields["force"] = True
+        return Ask("cursor", name, fields)
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -166,6 +194,8 @@ class TopicsAuthor:
             if rng.random() < swarm.long_odds:
                 size = rng.choice(_LONG)
             one: Reply = {"data": {"n": self._count, "p": "." * size}}
+            if self._count % BYTES_EVERY == 0:
+                one = {"data_b64": b64encode(b"\xff" + compact(one).encode()).decode()}
             tag = rng.choice(_TAGS)
             if tag:
                 one["tag"] = tag
@@ -173,12 +203,15 @@ class TopicsAuthor:
                 one["meta"] = {"m": self._count}
             if rng.random() < 0.3:
                 one["node"] = rng.choice(swarm.nodes)
+            if swarm.keys_rng.random() < swarm.record_key_odds:
+                one["key"] = swarm.keys_rng.choice(KEYS)
             if is_job:
                 delay, priority = rng.choice(swarm.delays), rng.choice(swarm.priorities)
                 one |= {"delay_ms": delay, "priority": priority}
             records.append(one)
         fields: Reply = {"records": records}
-        if rng.random() < swarm.key_odds:
+        is_keyed = any("key" in one for one in records)
+        if rng.random() < swarm.key_odds and not is_keyed:
             fields["idempotency_key"] = rng.choice(("k1", "k2", "k3"))
         return fields
 
@@ -207,6 +240,12 @@ class TopicsAuthor:
         for key, value in choices:
             if rng.random() < 0.2 and (key != "ttl_ms" or name not in {*SOURCES, LETTERS}):
                 fields[key] = value
+        if self._swarm.record_key_odds:
+            keys_rng = self._swarm.keys_rng
+            if keys_rng.random() < 0.4:
+                fields["key_window_ms"] = keys_rng.choice((1500, 20_000))
+            if keys_rng.random() < 0.2:
+                fields["key_max"] = keys_rng.choice((1, 4))
         if "ttl_ms" not in fields and rng.random() < 0.3:
             fields["discard"] = "reject"
         if kind == "queue":
@@ -265,6 +304,7 @@ class TopicsAuthor:
             fields["lease_ids"] = [self._lease_id(queue, seq) for seq in seqs]
         if verb == "nack":
             fields["delay_ms"] = rng.choice(self._swarm.delays)
+            fields["error"] = rng.choice(("", "boom", "no \N{SNOWMAN}", "x" * 200))
         if verb == "extend":
             fields["lease_ms"] = rng.choice(self._swarm.leases)
         return Ask(verb, name, fields)

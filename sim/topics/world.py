@@ -20,6 +20,8 @@ from sim.topics.memory import Memory, Recall, adopt, logs_dump
 from sim.topics.model import TopicsModel
 from sim.topics.network import Disclosed, HttpLine, Promise
 from sim.topics.nouns import Ask
+from sim.topics.txn_book import STAGE_MS
+from sim.topics.txns import TxnAuthor
 from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from sim.boot import Boot
     from sim.bunqueue.network import BunConnection
     from sim.bunqueue.nouns import Ask as BunAsk
-    from sim.topics.model import Answer
+    from sim.topics.answer import Answer
 
 DRAIN_ROUNDS: Final = 40
 # Longer than any lease, delay, or time to live.
@@ -59,7 +61,9 @@ class TopicsWorld(BunWorld):
         self.rng3 = Random(seed * 2_654_435_761 + 11)
         has_memory = self.swarm.body_budget >= ROOM_FOR_ALL
         self.topics_swarm = TopicsSwarm(self.rng3, has_memory=has_memory)
-        self.author3 = TopicsAuthor(self.rng3, self.topics_swarm)
+        cursor_rng = Random(seed * 40_503 + 7)
+        self.author3 = TopicsAuthor(self.rng3, self.topics_swarm, cursor_rng)
+        self.author4 = TxnAuthor(Random(seed * 97_003 + 5))
         self.topics = TopicsModel(self.reach)
         self.http_lines: list[HttpLine] = []
         self.topics_boot: TopicsBoot
@@ -96,6 +100,7 @@ class TopicsWorld(BunWorld):
         boot = self.boot
         assert isinstance(boot, TopicsBoot)
         self.topics_boot = boot
+        yard.txns.stage_ms = STAGE_MS
         self.http_lines.clear()
         super()._adopt(yard)
         for name, log in yard.logs.items():
@@ -156,6 +161,9 @@ class TopicsWorld(BunWorld):
             self.close_http(line)
             return
         if not line.asked:
+            if self.author4.rolls():
+                self.request(line, [self.author4.write(self.topics)])
+                return
             asks = [self.author3.write(self.topics)]
             # Waiting clients may be served between two requests.
             is_free = not any(queue.waiting for queue in self.topics.queues.values())

@@ -31,6 +31,14 @@ from jobyard.config_values import (
 )
 from jobyard.errors import StartRefused
 from jobyard.model.limits import JOB_SIZE_DEFAULT, JOB_SIZE_MAX, RESULT_DEFAULT, RESULT_MAX
+from jobyard.model.topic.cursor import HOLD_BYTES_DEFAULT
+from jobyard.model.topic.txn import (
+    STAGE_MINUTES,
+    STAGED_BYTES_MAX,
+    TXN_DAYS,
+    TXN_ROWS_MAX,
+    TXNS_MAX,
+)
 
 # Small enough for tests that fill dozens of segments; of no use otherwise.
 SEGMENT_SIZE_MIN: Final = 64 * KIB
@@ -117,11 +125,20 @@ class Config:
     max_topics: int = 100_000
     max_routers: int = 10_000
     max_watch_sessions: int = 10_000
+    max_cursors: int = 10_000
     max_sse_connections: int = 10_000
     max_sse_connections_per_key: int = 1000
     max_inflight_per_key: int = 1000
     max_total_bytes: int = 0
     max_body_bytes: int = 64 * MIB
+    #: Records of one commit (an ended run counts as three), bytes of all stages, transactions that
+    #: are open or remembered, and equally many claim sets.
+    txn_rows_max: int = TXN_ROWS_MAX
+    txn_stage_bytes: int = STAGED_BYTES_MAX
+    txn_max: int = TXNS_MAX
+    #: How long transactions are remembered, and how long their stages live without a call.
+    txn_days: int = TXN_DAYS
+    txn_stage_minutes: int = STAGE_MINUTES
     #: How long an HTTP connection may stay idle between requests; 0 for no limit.
     keep_alive_ms: int = KEEP_ALIVE_MS_DEFAULT
     #: Addresses and networks of proxies whose forwarding headers are trusted.
@@ -154,6 +171,8 @@ class Config:
     #: Age and size limits of the journal history; 0 for none.
     events_hours: int = EVENTS_HOURS_DEFAULT
     events_bytes: int = EVENTS_BYTES_DEFAULT
+    #: How many bytes of a topic, or of _events, a cursor may hold beyond what would be kept.
+    hold_bytes: int = HOLD_BYTES_DEFAULT
 
     log_format: LogFormat = "text"
     log_level: LogLevel = "info"
@@ -182,6 +201,7 @@ TOPICS_LIMITS: Final = {
     "max_topics": "Maximum number of topics",
     "max_routers": "Maximum number of routers",
     "max_watch_sessions": "Maximum number of watches",
+    "max_cursors": "Maximum number of cursors",
     "max_sse_connections": "Maximum number of open streams and WebSockets of topics",
     "max_sse_connections_per_key": "Maximum number of open streams and WebSockets per API key",
     "max_inflight_per_key": "Maximum number of waiting calls per API key",
@@ -311,6 +331,32 @@ SETTINGS: Final = (
         for name, what in TOPICS_LIMITS.items()
     ),
     Setting(
+        "txn_rows_max",
+        Size(1, 1 << 24, "N"),
+        "Maximum number of records of one commit, which enter at one moment; an ended run counts "
+        "as three.",
+    ),
+    Setting(
+        "txn_stage_bytes",
+        Size(0, BODY_MEMORY_MAX),
+        "Maximum size of all staged records together.",
+    ),
+    Setting(
+        "txn_max",
+        Size(1, 1 << 30, "N"),
+        "Maximum number of open and remembered transactions, and of remembered claim sets.",
+    ),
+    Setting(
+        "txn_days",
+        Size(1, 3650, "DAYS"),
+        "Days for which a transaction or a claim set is remembered.",
+    ),
+    Setting(
+        "txn_stage_minutes",
+        Size(1, 525_600, "MINUTES"),
+        "Minutes after which staged records are dropped if no call names their transaction.",
+    ),
+    Setting(
         "keep_alive_ms",
         Size(0, 1 << 40, "MS"),
         "Close an HTTP connection that is idle between requests for this many milliseconds; 0 for "
@@ -382,6 +428,11 @@ SETTINGS: Final = (
         "events_bytes",
         Size(0, BODY_MEMORY_MAX),
         "Journal space for job history, beyond what the jobs need; 0 disables it.",
+    ),
+    Setting(
+        "hold_bytes",
+        Size(0, BODY_MEMORY_MAX),
+        "How much of a log or of _events a cursor may keep beyond caps, age and window.",
     ),
     Setting("log_format", Choice(("text", "json")), "Format of the log lines on stderr."),
     Setting("log_level", Choice(("debug", "info", "warning", "error")), "Lowest level to log."),

@@ -14,7 +14,7 @@ import pytest
 
 from jobyard import build
 from jobyard.config import DOORS, Config
-from tests.support.http_yard import HttpYard
+from tests.support.servers.http import HttpYard
 
 ROOT = Path(__file__).parents[2]
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

@@ -5,9 +5,9 @@ from typing import Final
 import pytest
 
 from jobyard.protocols.beanstalk.commands import WORDS as COMMANDS
-from tests.support.hostile import WORDS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
+from tests.support.values.hostile import WORDS
 
 TEMPLATES: Final[dict[str, str]] = {
     "put": "1 1 1 1", "peek": "1", "peek-ready": "", "peek-delayed": "", "peek-buried": "",
@@ -40,7 +40,7 @@ def test_no_word_of_a_command_ends_the_session(name: str) -> None:
             client.say(line.encode("latin-1"))
             assert friend.say(b"list-tube-used\r\n") == b"USING default\r\n"
             client.leave()
-    site.tick(2000)
+    site.jump(2000)
     friend.say(b"stats\r\n")
     site.commit()
     OpenYard(storage.killed(), site.now_ms)

@@ -12,9 +12,10 @@ from typing import Final
 import pytest
 
 from jobyard.protocols.bunqueue.commands.table import COMMANDS
-from tests.support.bare_doors import BareDoors
-from tests.support.bunqueue_templates import TEMPLATES
-from tests.support.hostile import (
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
+from tests.support.values.bunqueue_commands import TEMPLATES
+from tests.support.values.hostile import (
     FLOATS,
     NO_NUMBERS,
     OTHERS,
@@ -25,7 +26,6 @@ from tests.support.hostile import (
     places,
     put,
 )
-from tests.support.memory_storage import MemoryStorage
 
 SOURCES: Final = Path(__file__).parents[2] / "src" / "jobyard" / "sessions" / "bunqueue"
 USUAL: Final = ("PUSH", "PUSHB", "PULL", "PULLB", "ACK", "ACKB")
@@ -45,7 +45,6 @@ class Assault:
 
     def __init__(self) -> None:
         self.site = BareDoors(MemoryStorage())
-        self.others = self.site.others
         self.friend = self.site.bunqueue()
         self.client = self.site.bunqueue()
         self.count = 0
@@ -68,9 +67,9 @@ class Assault:
     def fire(self, command: dict[str, object]) -> None:
         """Send a command, whatever the result, and check that another client is served."""
         self.count += 1
-        self.client.session.receive(frame(command), self.others.now_ms)
+        self.client.session.receive(frame(command), self.site.now_ms)
         self.client.session.take_output()
-        self.others.settle()
+        self.site.settle()
         if self.client.session.is_finished or self.count % 40 == 0:
             self.client.close()
             self.client = self.site.bunqueue()
@@ -99,7 +98,7 @@ def test_no_field_of_a_command_ends_the_session(name: str) -> None:
     for queue in ("q", "run"):
         assault.friend.ok("GetJobs", queue=queue, limit=1000)
         assault.friend.ok("DashboardQueue", queue=queue, includeJobs=True)
-    assault.others.tick(2000)
+    assault.site.tick(2000)
     assault.site.check()
     again = assault.site.after_a_crash()
     again.bunqueue().ok("GetJobs", queue="q", limit=1000)

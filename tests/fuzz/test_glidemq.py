@@ -7,10 +7,10 @@ from typing import Final
 
 import pytest
 
-from tests.support.bare_doors import BareDoors
-from tests.support.hostile import WORDS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.random_resp import KEYS, LEFT_OUT, SHAPES, RandomResp
+from tests.support.doors.doors import BareDoors
+from tests.support.random.resp import KEYS, LEFT_OUT, SHAPES, RandomResp
+from tests.support.site.storage import MemoryStorage
+from tests.support.values.hostile import WORDS
 
 # A template is drawn so often, for what may be left out of it.
 DRAWS: Final = 3

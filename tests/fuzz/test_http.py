@@ -13,10 +13,11 @@ from urllib.parse import quote
 import pytest
 
 from jobyard.protocols.bunqueue.http.routes import ROWS
-from tests.support.bare_doors import BareDoors
-from tests.support.bare_topics import Caller
-from tests.support.bunqueue_templates import TEMPLATES
-from tests.support.hostile import (
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
+from tests.support.values.bunqueue_commands import TEMPLATES
+from tests.support.values.hostile import (
     FLOATS,
     NO_NUMBERS,
     OTHERS,
@@ -27,7 +28,6 @@ from tests.support.hostile import (
     places,
     put,
 )
-from tests.support.memory_storage import MemoryStorage
 
 ALL: Final = (*WHOLE, *FLOATS, *NO_NUMBERS, *OTHERS)
 COMMANDS: Final = {(row.method.lower(), row.pattern): row.command for row in ROWS}
@@ -211,7 +211,7 @@ def test_no_header_ends_the_session(name: str) -> None:
 # -- WebSockets --------------------------------------------------------------------------------
 
 
-def open_socket(assault: Assault, path: str) -> Caller:
+def open_socket(assault: Assault, path: str) -> TopicsClient:
     """Turn the hostile client's connection into a WebSocket."""
     key = base64.b64encode(bytes(16)).decode()
     lines = (

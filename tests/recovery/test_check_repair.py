@@ -17,8 +17,10 @@ from jobyard.journal.format.segment import (
 from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
 from tests.recovery.test_promises import newer_format
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, Snapshot, batches, snapshot
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard, batches
 
 SEGMENT = 16 * 1024
 LONG = b"L" * 5000

@@ -18,12 +18,12 @@ from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.session import Entrance, Peer
 from jobyard.server.committer import OS, Committer
-from tests.support.bare_topics import BareTopics
-from tests.support.bunqueue import frame, pack, unpack
-from tests.support.committers import HandWorker, SlowStorage
-from tests.support.logs import contents
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS
+from tests.support.doors.topics import BareTopics
+from tests.support.engine.logs import contents
+from tests.support.servers.bunqueue import frame, pack, unpack
+from tests.support.site.committers import HandWorker, SlowStorage
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
 
 STEPS = 400
 INTERVAL_MS = 10_000
@@ -51,7 +51,7 @@ class Line(Peer):
         self._told = told
         journal = self._server.bare.journal
         self.session.receive(data, self._server.now_ms)
-        self.session.await_synced(journal.take_sync_request())
+        self.session.await_synced(journal.take_command_sync_batch())
         self.session.hand_output(self._outbox)
 
     def deliver(self, data: bytes) -> None:
@@ -83,8 +83,8 @@ class OsServer:
         )
         self.http = [Line(self, self.bare.entrance) for _ in range(3)]
         self.bunqueue = Line(self, self.bare.others.entrance)
-        self.beanstalk = Line(self, BeanstalkEntrance(self.bare.others.site.door))
-        self.guest = Line(self, BeanstalkEntrance(self.bare.others.site.door))
+        self.beanstalk = Line(self, BeanstalkEntrance(self.bare.beanstalk_door))
+        self.guest = Line(self, BeanstalkEntrance(self.bare.beanstalk_door))
 
     def turn(self) -> None:
         """End a turn."""
@@ -232,7 +232,7 @@ class Promises:
         bare.check()
         yard = bare.yard
         log = yard.logs["careful"]
-        held = {seq: data for seq, _, _, _, data, _ in contents(bare.others.site, log)}
+        held = {seq: data for seq, _, _, _, data, _ in contents(bare, log)}
         assert self.records.items() <= held.items()
         queue = yard.queues["jobs"]
         found: dict[int, str] = {}

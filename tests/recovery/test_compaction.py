@@ -9,9 +9,11 @@ from collections.abc import Callable
 import pytest
 
 from jobyard.engine.jobs.move import remove
-from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
-from tests.support.random_run import RandomRun
-from tests.support.yards import OpenYard, Snapshot, recount, snapshot
+from tests.support.random.beanstalk import RandomRun
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage, PowerCut, stop_everywhere
+from tests.support.site.yard import OpenYard
 
 SEGMENT = 8 * 1024
 ENDS: list[Callable[[MemoryStorage], MemoryStorage]] = [MemoryStorage.killed, MemoryStorage.cut_off]
@@ -30,7 +32,7 @@ def worn(seed: int) -> tuple[MemoryStorage, int]:
         run.step()
         site.commit()
     run.leave()
-    site.tick()
+    site.jump()
     site.commit()
     return storage.killed(), site.now_ms
 

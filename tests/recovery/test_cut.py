@@ -9,14 +9,17 @@ from random import Random
 
 import pytest
 
-from jobyard.engine.recovery.replay import replay_all
+from jobyard.engine.recovery.open_yard import replay_all
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.format.segment import Segment
 from jobyard.journal.journal import Journal
 from jobyard.journal.recovery.reader import Reader
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import BUDGET, OpenYard, Snapshot, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.site import BUDGET
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 WINDOW = 64 * 1024
 SEGMENT = 96 * 1024

@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from jobyard.engine.jobs.take import take_job
+from jobyard.engine.recovery.open_yard import replay_all
 from jobyard.engine.recovery.repair import repair_storage
-from jobyard.engine.recovery.replay import replay_all
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, NotFound
 from jobyard.journal.bodies import Bodies
@@ -20,9 +20,11 @@ from jobyard.journal.format.segment import SEGMENT_HEADER_SIZE, segment_number
 from jobyard.journal.journal import Journal
 from jobyard.model.job import DEAD
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.random_run import RandomRun
-from tests.support.yards import OpenYard, Snapshot, recount, snapshot
+from tests.support.random.beanstalk import RandomRun
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 SEGMENT = 16 * 1024
 FLIPS = 2400
@@ -41,7 +43,7 @@ class History:
         site.journal.append_clean()
         site.commit()
         self.now_ms = site.now_ms
-        site.tick()
+        site.jump()
         self.state = snapshot(site.yard)
         kinds = {(int(s.temperature), s.is_sealed) for s in site.journal.segments.values()}
         assert kinds == {(0, True), (0, False), (1, True), (1, False)}

@@ -9,9 +9,11 @@ from jobyard.engine.jobs.move import remove, set_body
 from jobyard.engine.recovery.repair import repair_storage
 from jobyard.journal.format.segment import SEGMENT_HEADER_SIZE, segment_number
 from jobyard.model.job import RAW
-from tests.support.flips import SEGMENT, Journal
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, snapshot
+from tests.support.random.flips import SEGMENT, Journal
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 TOLD = re.compile(
     r"^(\d+\.journal) is (missing|cut short): "

@@ -5,9 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from jobyard.errors import JournalDamaged
-from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
-from tests.support.random_run import RandomRun
-from tests.support.yards import OpenYard, Snapshot, recount, snapshot
+from tests.support.random.beanstalk import RandomRun
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage, PowerCut, stop_everywhere
+from tests.support.site.yard import OpenYard
 
 SEGMENT = 16 * 1024
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.flips import BIT, SECTOR_NOISE, UNREADABLE, Outcome, run
+from tests.support.random.flips import BIT, SECTOR_NOISE, UNREADABLE, Outcome, run
 
 
 def wrong(outcomes: list[Outcome]) -> list[str]:

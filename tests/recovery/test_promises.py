@@ -4,7 +4,7 @@ from zlib import crc32
 
 import pytest
 
-from jobyard.engine.recovery.replay import replay_all
+from jobyard.engine.recovery.open_yard import replay_all
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
@@ -12,8 +12,11 @@ from jobyard.journal.format.segment import FORMAT
 from jobyard.journal.journal import Journal
 from jobyard.model.job import DEAD, READY
 from jobyard.model.limits import JOB_SIZE_DEFAULT
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import Client, OpenYard, buried, recount, snapshot
+from tests.support.clients.beanstalk import BeanstalkClient
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import buried, snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def restart(site: OpenYard, storage: MemoryStorage, ms: int = 0) -> OpenYard:
@@ -38,12 +41,12 @@ def site(storage: MemoryStorage) -> OpenYard:
 
 
 @pytest.fixture
-def client(site: OpenYard) -> Client:
+def client(site: OpenYard) -> BeanstalkClient:
     return site.connect()
 
 
 def test_a_job_of_the_greatest_size_and_all_that_follows_it_survive(
-    site: OpenYard, storage: MemoryStorage, client: Client
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
 ) -> None:
     body = bytes(range(256)) * 256
     body = body[:JOB_SIZE_DEFAULT]
@@ -67,7 +70,7 @@ def test_a_job_of_many_segments_survives_a_lower_limit(storage: MemoryStorage) -
 
 
 def test_the_priority_of_a_release_is_remembered(
-    site: OpenYard, storage: MemoryStorage, client: Client
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
 ) -> None:
     client.say(b"put 5 0 60 1\r\na\r\nput 5 0 60 1\r\nb\r\nreserve\r\nrelease 1 9 0\r\n")
     again = restart(site, storage).connect()
@@ -75,20 +78,20 @@ def test_the_priority_of_a_release_is_remembered(
 
 
 def test_a_delay_of_a_release_is_remembered(
-    site: OpenYard, storage: MemoryStorage, client: Client
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
 ) -> None:
     client.say(b"put 5 0 60 1\r\na\r\nreserve\r\nrelease 1 9 30\r\n")
     again = restart(site, storage, 10_000)
     peer = again.connect()
     assert peer.say(b"reserve\r\n") == b""
-    again.tick(19_999)
+    again.jump(19_999)
     assert peer.hear() == b""
-    again.tick(1)
+    again.jump(1)
     assert peer.hear() == b"RESERVED 1 1\r\na\r\n"
 
 
 def test_the_order_of_burials_is_remembered_and_counts_do_not_grow(
-    site: OpenYard, storage: MemoryStorage, client: Client
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
 ) -> None:
     for number in range(6):
         client.say(b"put %d 0 60 1\r\nx\r\n" % number)
@@ -111,7 +114,7 @@ def test_the_order_of_burials_is_remembered_and_counts_do_not_grow(
     assert buried(restart(again, storage).queue()) == [2, 5, 4]
 
 
-def test_ids_never_restart(site: OpenYard, storage: MemoryStorage, client: Client) -> None:
+def test_ids_never_restart(site: OpenYard, storage: MemoryStorage, client: BeanstalkClient) -> None:
     client.say(b"put 0 0 60 1\r\nx\r\n" * 3 + b"delete 1\r\ndelete 2\r\ndelete 3\r\n")
     again = site
     for _ in range(3):
@@ -135,7 +138,7 @@ def test_ids_never_restart_after_everything_was_compacted_away(storage: MemorySt
 
 
 def test_leases_end_with_the_boot_and_deliveries_are_counted(
-    site: OpenYard, storage: MemoryStorage, client: Client
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
 ) -> None:
     client.say(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
     again = restart(site, storage)
@@ -147,14 +150,16 @@ def test_leases_end_with_the_boot_and_deliveries_are_counted(
     assert job.deliveries == 2
 
 
-def test_pauses_end_with_the_boot(site: OpenYard, storage: MemoryStorage, client: Client) -> None:
+def test_pauses_end_with_the_boot(
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
+) -> None:
     client.say(b"put 0 0 60 1\r\nx\r\npause-tube default 1000\r\n")
     assert client.say(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     assert restart(site, storage).connect().say(b"reserve\r\n").startswith(b"RESERVED 1 ")
 
 
 def test_what_was_not_synced_was_not_answered_and_may_be_gone(
-    site: OpenYard, storage: MemoryStorage, client: Client
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
 ) -> None:
     client.say(b"put 0 0 60 1\r\na\r\n")
     site.commit()
@@ -190,7 +195,7 @@ def test_a_journal_of_a_newer_format_is_refused_untouched(
 
 
 def test_queues_live_on_through_their_jobs_only(
-    site: OpenYard, storage: MemoryStorage, client: Client
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient
 ) -> None:
     client.say(b"use a\r\nput 0 0 60 1\r\nx\r\nuse b\r\nwatch c\r\n")
     again = restart(site, storage)
@@ -199,7 +204,7 @@ def test_queues_live_on_through_their_jobs_only(
 
 @pytest.mark.parametrize("budget", [0, 1000, 1 << 30])
 def test_a_journal_reads_back_the_same_whatever_memory_there_is(
-    site: OpenYard, storage: MemoryStorage, client: Client, budget: int
+    site: OpenYard, storage: MemoryStorage, client: BeanstalkClient, budget: int
 ) -> None:
     for size in (0, 10, 4096, 4097, 20_000):
         client.say(b"put 0 0 60 %d\r\n%s\r\n" % (size, b"z" * size))

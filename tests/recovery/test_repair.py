@@ -17,8 +17,11 @@ from jobyard.journal.format.segment import segment_number
 from jobyard.model.job import RAW
 from jobyard.model.policy import Policy
 from jobyard.server.check_repair import EXIT_FAILED, repair
-from tests.support.memory_storage import MemoryStorage, PowerCut, stop_everywhere
-from tests.support.yards import NOW_MS, OpenYard, Snapshot, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage, PowerCut, stop_everywhere
+from tests.support.site.yard import OpenYard
 
 SEGMENT = 16 * 1024
 WHERE = "data"

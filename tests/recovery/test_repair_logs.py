@@ -12,9 +12,12 @@ from jobyard.errors import JournalDamaged
 from jobyard.journal.format.segment import segment_number
 from jobyard.journal.repair.salvage import UNFINISHED
 from jobyard.model.topic.router import Router
-from tests.support.logs import config_of, contents, delete_below, new_log, row, write
-from tests.support.memory_storage import MemoryStorage, stop_everywhere
-from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+from tests.support.engine.logs import config_of, contents, delete_below, new_log, row, write
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage, stop_everywhere
+from tests.support.site.yard import OpenYard
 
 SEGMENT = 16 * 1024
 RECORDS = 500

@@ -4,9 +4,11 @@ import pytest
 
 from jobyard.model.entry import EntryKind
 from tests.recovery.test_verbs import compacted, open_on, restarted
-from tests.support.memory_storage import MemoryStorage
-from tests.support.random_topics import RandomTopics
-from tests.support.yards import NOW_MS, OpenYard, Snapshot, snapshot
+from tests.support.random.topics import RandomTopics
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 STEPS = 500
 

@@ -17,8 +17,11 @@ from jobyard.protocols.beanstalk.door import TERMS
 from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
 from tests.recovery.test_flips import SEGMENT, History, damaged_jobs, without_bodies
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 @pytest.fixture(scope="module")

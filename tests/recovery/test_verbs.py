@@ -8,10 +8,13 @@ import pytest
 
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.space.live_bytes import queue_bytes
-from tests.support.memory_storage import MemoryStorage
-from tests.support.random_glides import RandomGlides
-from tests.support.random_verbs import RandomVerbs
-from tests.support.yards import NOW_MS, OpenYard, live_bytes, recount, snapshot
+from tests.support.random.glides import RandomGlides
+from tests.support.random.verbs import RandomVerbs
+from tests.support.site.recount import live_bytes, recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 SEGMENT = 16 * 1024
 STEPS = 600
@@ -23,7 +26,7 @@ def open_on(storage: MemoryStorage, now_ms: int) -> OpenYard:
 
 def restarted(site: OpenYard, storage: MemoryStorage) -> tuple[OpenYard, MemoryStorage]:
     """Start again on what the disk holds."""
-    site.tick()
+    site.jump()
     site.commit()
     recount(site.yard)
     after = storage.cut_off()
@@ -133,7 +136,7 @@ def test_a_full_disk_leaves_every_index_and_every_count_right(seed: int) -> None
             site.commit()
     assert refused > 20
     storage.capacity = None
-    site.tick(10_000)
+    site.jump(10_000)
     site.commit()
     recount(site.yard)
 

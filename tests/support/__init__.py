@@ -1,4 +1,4 @@
-"""Shared parts of the tests: transcripts, their players, server processes, sockets with timeouts.
+"""Shared parts of the tests: yards in memory, clients, servers, transcripts, random commands.
 
 Nothing here knows what a test checks; every wait here has a deadline.
 """

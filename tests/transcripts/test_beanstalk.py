@@ -13,8 +13,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.play import play
-from tests.support.theatre import (
+from tests.support.transcripts.play import play
+from tests.support.transcripts.theatre import (
     BARE,
     BYTEWISE,
     DATA,
@@ -23,7 +23,7 @@ from tests.support.theatre import (
     PLAYERS,
     Theatre,
 )
-from tests.support.transcript import Case, parse_all
+from tests.support.transcripts.transcript import Case, parse_all
 
 CASES: Final = parse_all(Path(__file__).parent / "beanstalk")
 

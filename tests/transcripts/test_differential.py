@@ -15,10 +15,10 @@ from typing import Final
 
 import pytest
 
-from tests.support.bare import BareStage
-from tests.support.servers import start_original
-from tests.support.sockets import connect
-from tests.support.theatre import Theatre
+from tests.support.servers.processes import start_original
+from tests.support.servers.sockets import connect
+from tests.support.transcripts.bare import BareStage
+from tests.support.transcripts.theatre import Theatre
 
 SEEDS: Final = range(40)
 COMMANDS_COUNT: Final = 120

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.play import Mismatch, play
-from tests.support.text import Pattern, TranscriptError, Values, to_send
-from tests.support.transcript import Case, parse
+from tests.support.transcripts.play import Mismatch, play
+from tests.support.transcripts.text import Pattern, TranscriptError, Values, to_send
+from tests.support.transcripts.transcript import Case, parse
 
 Answer = Callable[[bytes], bytes]
 

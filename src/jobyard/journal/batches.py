@@ -65,7 +65,9 @@ READ_FAILURES_MAX: Final = 24
 class Batches(Outgoing):
     """The open batch and the segments."""
 
-    def __init__(self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool) -> None:
+    def __init__(  # noqa: PLR0915  all of its state
+        self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool
+    ) -> None:
         super().__init__(storage)
         self.is_on: bool = storage is not None
         self.segment_size: i64 = segment_size
@@ -81,7 +83,7 @@ class Batches(Outgoing):
         self._records_sealed: i64 = 0
         # The number of the first record of this boot: numbers continue over restarts.
         self.record_base: i64 = 0
-        # The time in the newest record about a job.
+        # The time in the newest record about a job or a log.
         self.newest_event_ms: i64 = 0
         # Where the newest END record ends in the hot segment.
         self.record_end: i64 = 0
@@ -106,10 +108,10 @@ class Batches(Outgoing):
         self.cold: Segment | None = None
         self.spares: list[str] = []
         # A batch that must be on disk before any reply: it reserves the seqs of a log.
-        self.sync_wanted: i64 = 0
+        self.seqs_sync_batch: i64 = 0
         # A batch with a record whose reply must wait for the disk, though the server's durability
-        # class requires less; 0 if no such record was appended since `take_sync_request`.
-        self.sync_requested: i64 = 0
+        # class requires less; 0 if no such record was appended since `take_command_sync_batch`.
+        self.command_sync_batch: i64 = 0
         # Results that a full disk had no room for, and jobs that were not kept even without one.
         self.results_lost: i64 = 0
         self.done_lost: i64 = 0
@@ -119,22 +121,28 @@ class Batches(Outgoing):
         self._full_until_ms: i64 = 0
         # The disk was too full: history must make room.
         self.is_short: bool = False
+        # Whether the open batch may not be closed: a verb of many parts is being appended.
+        self.is_whole: bool = False
 
     # -- room ---------------------------------------------------------------------------------
 
     def admit(self, size: i64, now_ms: i64) -> bool:
         """Make room for a new job of `size` body bytes; False when the disk has none."""
         needed: i64 = PUT_SIZE + LONG_BODY_SIZE + size
-        if self._missing(needed) > 0:
+        # Spare files change neither the open segment nor what is left in it.
+        left = self._left(needed)
+        missing = self._missing_after(needed, left)
+        if missing > 0:
             # Even if not all spare files could be created, there may be enough room now.
-            self._grow(now_ms, self._missing(needed))
-            if self._missing(needed) > 0:
+            self._grow(now_ms, missing)
+            if self._missing_after(needed, left) > 0:
                 return False
-        try:
-            self.make_room(needed)
-        except StorageFull:
-            self._set_full(now_ms)
-            return False
+        if left < 0 and not self.is_whole:
+            try:
+                self._roll(needed)
+            except StorageFull:
+                self._set_full(now_ms)
+                return False
         return True
 
     def admit_parts(self, size: i64, now_ms: i64) -> bool:
@@ -148,7 +156,7 @@ class Batches(Outgoing):
         return self._missing_of_parts(size) <= 0
 
     def _missing_of_parts(self, size: i64) -> i64:
-        return self._promised() + size - self._room()
+        return self._promised() + size - self._left(0) - len(self.spares) * self._usable()
 
     def has_room(self, size: i64) -> bool:
         """Return whether `size` bytes can be written without using reserved space."""
@@ -172,20 +180,30 @@ class Batches(Outgoing):
 
     def _missing(self, needed: i64) -> i64:
         """Return how many more bytes of spare files are required to append `needed` bytes."""
-        room = self._room()
-        if not self._must_roll(needed):
-            return self._promised() + needed - room
+        return self._missing_after(needed, self._left(needed))
+
+    def _missing_after(self, needed: i64, left: i64) -> i64:
+        """Return the same if it is known how much `needed` bytes leave of the hot segment."""
+        rest = self._left(0)
+        missing = self._promised() + needed - rest - len(self.spares) * self._usable()
+        if left >= 0 or self.is_whole:
+            return missing
         # A roll leaves the rest of the segment unused. What fits into no segment gets a file of
         # its own, which does not count as reserved space.
         is_long = self._segment_for(needed) > self.segment_size
-        return self._promised() + self._rest() + (0 if is_long else needed) - room
+        return missing + rest - (needed if is_long else 0)
 
-    def _rest(self) -> i64:
-        """Return how many bytes are left in the hot segment."""
-        return self.hot.size - self.hot.end - self._open_size()
+    def _fits(self, size: i64) -> bool:
+        return self.is_whole or self._left(size) >= 0
 
-    def _room(self) -> i64:
-        return self._rest() + len(self.spares) * self._usable()
+    def _left(self, size: i64) -> i64:
+        """Return how much `size` more bytes leave of the hot segment; below 0 they do not fit.
+
+        The open batch needs sums, a header and a seal after it as well.
+        """
+        records: i64 = self._cut_size + len(self._part1) + size
+        batch: i64 = BATCH_HEADER_SIZE + records + sums_size_max(records) + self._part2_size
+        return self.hot.size - self.hot.end - batch - SEAL_SIZE
 
     def _usable(self) -> i64:
         return self.segment_size - SEGMENT_HEADER_SIZE - SEAL_SIZE
@@ -248,22 +266,10 @@ class Batches(Outgoing):
         """Count a spare file as usable."""
         self.spares.append(name)
 
-    def _open_size(self) -> i64:
-        return self._size_with(0)
-
-    def _size_with(self, size: i64) -> i64:
-        """Return the size of the open batch with `size` more bytes, and a seal after it."""
-        records: i64 = self._cut_size + len(self._part1) + size
-        sums = sums_size_max(records)
-        return BATCH_HEADER_SIZE + records + sums + self._part2_size + SEAL_SIZE
-
     def make_room(self, size: i64) -> None:
         """Ensure that `size` more bytes fit into the open batch and its segment."""
-        if self._must_roll(size):
+        if not self._fits(size):
             self._roll(size)
-
-    def _must_roll(self, size: i64) -> bool:
-        return self.hot.end + self._size_with(size) > self.hot.size
 
     def _roll(self, size: i64) -> None:
         """Close the hot segment and open a new one that holds at least `size` bytes."""
@@ -429,8 +435,9 @@ class Batches(Outgoing):
         self.pending.append(batch)
         if self.history.is_on:
             newest_ms = self.newest_event_ms + self.wall_offset_ms
-            self.history.add_batch(segment, segment.end, first, count, newest_ms)
-            self.history.expect(segment, number, first + count)
+            last_row = self.last_row
+            self.history.add_batch(segment, segment.end, first, count, newest_ms, last_row)
+            self.history.expect(segment, number, first + count, last_row)
         segment.end += batch.size
         segment.last_batch = number
         self._newest[segment.temperature] = number
@@ -450,7 +457,7 @@ class Batches(Outgoing):
 
     def ids_at_risk(self) -> bool:
         """Return whether an id or seq near the limit that is on disk has been issued."""
-        if self.sync_wanted > self.durable:
+        if self.seqs_sync_batch > self.durable:
             return True
         return self._ids_ahead and self.next_id + ID_BLOCK // 2 > self._id_limit_durable
 
@@ -461,12 +468,12 @@ class Batches(Outgoing):
     def raise_to(self, number: i64) -> None:
         """Make the replies of the current command wait until batch `number` is on disk."""
         if self._ids_ahead:
-            self.sync_requested = max(self.sync_requested, number)
+            self.command_sync_batch = max(self.command_sync_batch, number)
 
-    def take_sync_request(self) -> i64:
+    def take_command_sync_batch(self) -> i64:
         """Return the batch that must be on disk before the last command's reply, or 0."""
-        raised = self.sync_requested
-        self.sync_requested = 0
+        raised = self.command_sync_batch
+        self.command_sync_batch = 0
         return raised
 
     def seal_segment(self, segment: Segment) -> None:
@@ -512,6 +519,8 @@ class Batches(Outgoing):
             self.live_bytes.hold_entry(entry, segment)
         for name in saved.names:
             self.history.move_name(name, self.segments.get(name.segment), segment)
+        for i in range(len(saved.keys)):
+            self.live_bytes.move_keys(saved.key_tables[i], saved.key_numbers[i], segment)
         self._move_logs(saved, segment)
         count = saved.count()
         self.records_count += count
@@ -544,7 +553,7 @@ class Batches(Outgoing):
             fresh = self.open_segment(COLD, max(self.segment_size, overhead))
         except StorageFull:
             # Among fresh records it is in a worse place, but the victim makes room for both.
-            if self._must_roll(size):
+            if not self._fits(size):
                 raise
             return self.hot
         if cold is not None:

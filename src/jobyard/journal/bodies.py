@@ -4,19 +4,23 @@ A body put beyond the budget stays in memory until its batch is written and is t
 read back, and its checksum verified, when a client takes or peeks at the job. The newest bodies go
 first, because they are taken last. Without a journal there is no disk to fall back on, and a put
 beyond the budget is refused. Results of jobs are handled the same way; they are read back from the
-records of the jobs' ends.
+records of the jobs' ends. What a parent stores of its children stays in memory and counts towards
+the budget.
 """
 
-from typing import final
+from typing import Final, final
 from zlib import crc32
 
 from mypy_extensions import i64
 
 from jobyard.journal.format.segment import segment_name
 from jobyard.journal.journal import Journal
-from jobyard.model.details import Outcome
+from jobyard.model.details import JobDetails, Outcome
 from jobyard.model.job import DONE, GONE, Job
 from jobyard.model.limits import RESULT_DEFAULT
+
+# Values of this size are stored with a parent even when there is no room left for longer ones.
+SMALL_VALUE_SIZE: Final = 64
 
 
 @final
@@ -44,6 +48,26 @@ class Bodies:
         Such text displaces bodies and other text to the disk, but may not exceed the budget itself.
         """
         return self.pinned + size <= self._budget
+
+    def admits_value(self, size: i64) -> bool:
+        """Return whether a job may store `size` bytes of a child's result, or of an error."""
+        return size <= SMALL_VALUE_SIZE or self.admits_pinned(size)
+
+    def count_values(self, details: JobDetails) -> None:
+        """Count what a job stores of its members, and the last error of a worker."""
+        size: i64 = len(details.last_error)
+        if details.members is not None:
+            size += details.member_index().values_size
+        more = size - details.values_counted
+        details.values_counted = size
+        self.pinned += more
+        self.in_memory += more
+
+    def drop_values(self, details: JobDetails) -> None:
+        """Stop counting what `count_values` counts."""
+        self.pinned -= details.values_counted
+        self.in_memory -= details.values_counted
+        details.values_counted = 0
 
     def keep(self, job: Job) -> None:
         """Count the body of a new job."""
@@ -157,7 +181,7 @@ class Bodies:
                 if job.batch > written:
                     waiting.append(job)
                 elif job.state == DONE:
-                    self._let_go(job)
+                    self._free_body(job)
             self._resting = waiting
         if not self._cooling:
             return
@@ -166,10 +190,10 @@ class Bodies:
             if job.batch > written:
                 still.append(job)
             elif job.state != GONE and self.in_memory > self._budget:
-                self._let_go(job)
+                self._free_body(job)
         self._cooling = still
 
-    def _let_go(self, job: Job) -> None:
+    def _free_body(self, job: Job) -> None:
         body = job.body
         if body is not None:
             job.crc = crc32(body)

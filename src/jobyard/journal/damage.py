@@ -36,7 +36,7 @@ class Damages:
         # Segments that compaction cannot read, with a message that says where it stopped.
         self.segments: dict[int, str] = {}
         self._stories: list[str] = []
-        self._untold: i64 = 0
+        self._unlisted_count: i64 = 0
 
     def note_body(self, job_id: i64, where: str, what: str = "body") -> None:
         """Count a failed read of a job's body or result; logged once per job."""
@@ -44,7 +44,7 @@ class Damages:
         number = int(job_id)
         if number not in self.jobs and len(self.jobs) < PLACES_MAX:
             self.jobs.add(number)
-            self._tell(f"the {what} of job {number} is damaged: {where}")
+            self._add_story(f"the {what} of job {number} is damaged: {where}")
 
     def note_text(self, segment: i64, offset: i64, story: str) -> None:
         """Count a failed read of a log's text; logged once per place."""
@@ -56,14 +56,14 @@ class Damages:
         if int(offset) not in offsets and self.texts_count < PLACES_MAX:
             offsets.add(int(offset))
             self.texts_count += 1
-            self._tell(story)
+            self._add_story(story)
 
     def note_segment(self, segment: i64, story: str) -> None:
         """Register a segment that compaction cannot read and skips."""
         self.reads_count += 1
         if int(segment) not in self.segments:
             self.segments[int(segment)] = story
-            self._tell(f"{story}; the segment is not compacted")
+            self._add_story(f"{story}; the segment is not compacted")
 
     def forget_body(self, job_id: i64) -> None:
         """Forget a body that is no longer needed: the job is gone or has a new one."""
@@ -74,11 +74,11 @@ class Damages:
         self.segments.pop(int(segment), None)
         self.texts_count -= len(self.texts.pop(int(segment), ()))
 
-    def _tell(self, story: str) -> None:
+    def _add_story(self, story: str) -> None:
         if len(self._stories) < STORIES_MAX:
             self._stories.append(story)
         else:
-            self._untold += 1
+            self._unlisted_count += 1
 
     def take_stories(self) -> list[str]:
         """Return the messages about damage found since the last call."""
@@ -86,9 +86,9 @@ class Damages:
             return []
         stories = self._stories
         self._stories = []
-        if self._untold > 0:
-            stories.append(f"{self._untold} more places are damaged")
-            self._untold = 0
+        if self._unlisted_count > 0:
+            stories.append(f"{self._unlisted_count} more places are damaged")
+            self._unlisted_count = 0
         return stories
 
     def count(self) -> i64:

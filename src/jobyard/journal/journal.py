@@ -4,7 +4,7 @@ Each makes room for its records, encodes them into the open batch and updates th
 of them decides anything; `batches` decides when a record is safe and where it is stored.
 """
 
-from typing import final
+from typing import Final, final
 from zlib import crc32
 
 from mypy_extensions import i32, i64
@@ -12,6 +12,7 @@ from mypy_extensions import i32, i64
 from jobyard.errors import StorageFull, YardFull
 from jobyard.journal.batches import Batches
 from jobyard.journal.damage import CORRUPT_RESULT
+from jobyard.journal.format.key_record import KeyRows, write_keys
 from jobyard.journal.format.log_record import (
     LOG_SIZE,
     Erased,
@@ -26,7 +27,7 @@ from jobyard.journal.format.record import (
     END_SIZE,
     ENTRY_SIZE,
     GONE_SIZE,
-    LEASE_SIZE,
+    LEASE_ROOM,
     LONG_BODY_SIZE,
     MOVE_SIZE,
     MOVED_SIZE,
@@ -34,7 +35,9 @@ from jobyard.journal.format.record import (
     PUT_SIZE,
     QUEUE_SIZE,
     STATE_SIZE,
+    WORKER_ROOM,
     Cause,
+    end_identity,
     entering_bytes,
     write_clean,
     write_dropped,
@@ -49,15 +52,17 @@ from jobyard.journal.format.record import (
     write_put_ahead,
     write_queue,
     write_state,
+    write_worker,
 )
 from jobyard.journal.format.segment import Segment, segment_name
 from jobyard.journal.history.window import PastName
+from jobyard.journal.storage import Storage
 from jobyard.model.ahead import EncodedAhead
 from jobyard.model.details import FailureReason, Outcome
 from jobyard.model.details_codec import place_result, size_of
 from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.job import GONE, READY, Job
-from jobyard.model.lease import Lease
+from jobyard.model.lease import Lease, WorkerName
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.policy import DURABLE
 from jobyard.model.queue import Queue
@@ -67,10 +72,29 @@ from jobyard.model.topic.log_chunk import ROW_WEIGHT
 from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.transition import Transition
 
+# How many names of workers in the hot segment are remembered; others are written again.
+WORKERS_KNOWN: Final = 1024
+_NEEDED: Final = (
+    EntryKind.POLICY,
+    EntryKind.COUNTED,
+    EntryKind.CONDEMNED,
+    EntryKind.TXN,
+    EntryKind.CLAIM_SET,
+    EntryKind.FENCE,
+    # Without an id a start would have to draw another the next time.
+    EntryKind.YARD_ID,
+)
+
 
 @final
 class Journal(Batches):
     """Appends every change as records, and reads results back."""
+
+    def __init__(self, storage: Storage | None, segment_size: i64, *, ids_ahead: bool) -> None:
+        super().__init__(storage, segment_size, ids_ahead=ids_ahead)
+        # Where the names of workers are in the hot segment.
+        self._worker_places: dict[bytes, int] = {}
+        self._workers_home: Segment | None = None
 
     def append_put(self, job: Job, body: bytes) -> None:
         """Append a new job; `admit` has made the room."""
@@ -105,6 +129,7 @@ class Journal(Batches):
         self.live_bytes.hold_base(job, hot, weight)
         self.newest_event_ms = job.created_ms
         self._waited(job)
+        self.last_row = self.record_base + self.records_count - 1
 
     def append_body(self, job: Job, body: bytes) -> None:
         """Append a job again with a new body: this is its base from here on."""
@@ -149,7 +174,7 @@ class Journal(Batches):
         self.appended = number
         self.records_count += 1
         if self._ids_ahead and (job.queue.is_synced or job.policy.flags & DURABLE):
-            self.sync_requested = number
+            self.command_sync_batch = number
 
     def append_lease(self, lease: Lease) -> None:
         """Append the start of a lease. No reply waits for it, and a full disk goes without it."""
@@ -157,22 +182,55 @@ class Journal(Batches):
             return
         job = lease.job
         try:
-            self._make_room_for_news(job, LEASE_SIZE)
+            self._make_room_for_change(job, LEASE_ROOM)
         except StorageFull:
             self.note_full()
             return
         self._follow(job)
-        write_lease(self._part1, lease)
+        write_lease(self._part1, lease, self._place_of(lease.worker))
         self.newest_event_ms = lease.started_ms
         self.records_count += 1
+        self.last_row = self.record_base + self.records_count - 1
+
+    def _place_of(self, worker: WorkerName) -> i64:
+        """Return the offset of a worker's name in the hot segment; 0 without history.
+
+        The name is written before its first run in each segment, so that history can lose whole
+        segments and no name. A full disk goes without it.
+        """
+        hot = self.hot
+        if worker.home is hot:
+            return worker.at
+        if not self.history.is_on:
+            return 0
+        places = self._worker_places
+        if self._workers_home is not hot:
+            self._workers_home = hot
+            places.clear()
+        at = places.get(worker.name)
+        if at is None:
+            if self.is_full:
+                return 0
+            if len(places) >= WORKERS_KNOWN:
+                places.clear()
+            at = int(self._here())
+            places[worker.name] = at
+            write_worker(self._part1, worker.name)
+            self.records_count += 1
+        worker.home = hot
+        worker.at = at
+        return at
 
     def append_end(self, job: Job, end: Transition, now_ms: i64, *, waited: bool) -> None:
         """Append the end of a run; `waited` unless a timer or a disconnect ended it."""
         state = end.state
         if self.is_full and state == READY and self._may_go_unwritten(job, end):
             return
+        identity = end_identity(job)
+        worker_room = 0 if self.is_full else WORKER_ROOM
+        size: i64 = END_SIZE + len(identity) + len(end.changed_fields) + worker_room
         try:
-            self._make_room_for_news(job, END_SIZE + len(end.news) + self._older_room(job))
+            self._make_room_for_change(job, size + self._older_room(job))
         except StorageFull:
             if end.why in (Cause.HOLDER_LEFT, Cause.EXPIRED):
                 # No client has a reply about it, and a restart ends the lease too.
@@ -186,45 +244,53 @@ class Journal(Batches):
         if self.is_full and state == GONE:
             write_gone(self._part1, end.why, job.id, job.queue.number, job.place >> 32, now_ms)
         else:
-            write_end(self._part1, job, end, now_ms)
+            lease = job.lease
+            worker_at: i64 = 0
+            if lease is not None:
+                worker_at = self._place_of(lease.worker)
+            write_end(self._part1, job, end, now_ms, worker_at, identity)
             self.record_end = self._here()
         self.newest_event_ms = now_ms
         if waited:
             self._waited(job)
         else:
             self.records_count += 1
+        self.last_row = self.record_base + self.records_count - 1
         if state == GONE:
             self._kill_older(job, end.why, now_ms)
             self.live_bytes.bury_base(job, self.hot, job.place >> 32)
 
-    def end_size(self, job: Job, news_size: i64) -> i64:
+    def end_size(self, job: Job, fields_size: i64) -> i64:
         """Return the size of the record of an end, with the job's state if that is needed."""
-        size: i64 = END_SIZE + news_size
-        return size if self.has_room_for_news(job, size) else size + self.state_room(job)
+        size: i64 = END_SIZE + len(end_identity(job)) + fields_size
+        return size if self.has_room_for_change(job, size) else size + self.state_room(job)
 
     def _may_go_unwritten(self, job: Job, end: Transition) -> bool:
         """Return whether a crash restores a job as it is; as a last resort, with its old rank."""
         lease = job.lease
-        if job.details is not None and job.details.kept is not None:
+        if end.changed_fields:
+            return False
+        if job.details is not None and job.details.durable_lease is not None:
             # A restart would restore the durable lease.
             return False
         if lease is None or lease.taken_from != READY or end.attempts != i64(job.attempts):
             return False
-        return end.rank == job.rank or (not self.spares and self._must_roll(STATE_SIZE + END_SIZE))
+        return end.rank == job.rank or (not self.spares and not self._fits(STATE_SIZE + END_SIZE))
 
     def append_move(self, job: Job, move: Transition, now_ms: i64) -> None:
         """Append a change of state that ends no run."""
-        self._make_room_for_news(job, MOVE_SIZE + len(move.news))
+        self._make_room_for_change(job, MOVE_SIZE + len(move.changed_fields))
         self._follow(job)
         write_move(self._part1, job, move, now_ms)
         self.newest_event_ms = now_ms
         self._waited(job)
+        self.last_row = self.record_base + self.records_count - 1
 
-    def append_note(self, job: Job, news: bytes) -> None:
+    def append_note(self, job: Job, changed_fields: bytes) -> None:
         """Append changes of a job that affect neither its state nor its position."""
-        self._make_room_for_news(job, NOTE_SIZE + len(news))
+        self._make_room_for_change(job, NOTE_SIZE + len(changed_fields))
         self._follow(job)
-        write_note(self._part1, job, news)
+        write_note(self._part1, job, changed_fields)
         self._waited(job)
 
     def append_gone(self, job: Job, why: i64, now_ms: i64) -> None:
@@ -233,6 +299,7 @@ class Journal(Batches):
         write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
         self.newest_event_ms = now_ms
         self._waited(job)
+        self.last_row = self.record_base + self.records_count - 1
         self._kill_older(job, why, now_ms)
         self.live_bytes.bury_base(job, self.hot, job.place >> 32)
 
@@ -267,7 +334,7 @@ class Journal(Batches):
         self._append_name(queue, name)
 
     def _append_name(self, queue: Queue, name: bytes) -> None:
-        write_queue(self._part1, queue.number, queue.told_seq(), name)
+        write_queue(self._part1, queue.number, queue.restart_seq(), name)
         self.records_count += 1
         self.live_bytes.hold_queue(queue, self.hot)
 
@@ -276,7 +343,7 @@ class Journal(Batches):
         segment = i64(queue.segment)
         self.live_bytes.forget_queue(queue)
         if self.history.is_on and segment != 0:
-            name = PastName(queue.number, queue.name, queue.told_seq(), self.next_record())
+            name = PastName(queue.number, queue.name, queue.restart_seq(), self.next_record())
             self.history.retire(name, self.segments[segment])
             if len(self.history.past) > self.history.past_max:
                 # Not left to compaction, which runs now and then: names may come faster.
@@ -284,8 +351,8 @@ class Journal(Batches):
 
     def set_entry(self, kind: i64, key: bytes, value: bytes) -> None:
         """Store a value under a key, replacing the previous one; YardFull on a full disk."""
-        # These come with a job that has its room already, or with the removal of many jobs.
-        is_needed = kind in (EntryKind.POLICY, EntryKind.COUNTED, EntryKind.CONDEMNED)
+        # The caller has made room for these, or they come with the removal of many jobs.
+        is_needed = kind in _NEEDED
         if not is_needed and not self.has_room(ENTRY_SIZE + len(key) + len(value)):
             raise YardFull
         entry = self.entries.get((kind, key))
@@ -331,10 +398,18 @@ class Journal(Batches):
         else:
             write_log(self._part1, log, rows)
         rows.place(self._here() - texts_size)
+        self.newest_event_ms = max(self.newest_event_ms, rows.at_ms)
         self.hot.live += ROW_WEIGHT * len(rows.seqs) + rows.size
         if key is not None:
             self.live_bytes.hold_key(key, self.hot, LOG_SIZE + len(rows.key.encode()))
         self._note_log(log)
+
+    def append_keys(self, rows: KeyRows) -> None:
+        """Append keys of records, in the batch of the records; `admit` has made the room."""
+        write_keys(self._part1, rows)
+        self.live_bytes.hold_keys(len(rows.digests), self.hot)
+        self.records_count += 1
+        self.appended = self.open_number
 
     def append_head(self, log: LogTopic) -> None:
         """Append the head of a log as it is now."""
@@ -358,7 +433,7 @@ class Journal(Batches):
         self.appended = self.open_number
         self.records_count += 1
         if self._ids_ahead and log.config.durability == FSYNC:
-            self.sync_requested = self.open_number
+            self.command_sync_batch = self.open_number
 
     def append_dropped(self, segment: Segment) -> None:
         """Append the announcement that a segment will be removed."""
@@ -378,17 +453,17 @@ class Journal(Batches):
         self.records_count += 1
         self.appended = self.open_number
 
-    def has_room_for_news(self, job: Job, size: i64) -> bool:
+    def has_room_for_change(self, job: Job, size: i64) -> bool:
         """Return whether `size` bytes of changes fit without repeating the job's state first."""
         trail = i64(job.trail)
-        return trail in (0, self.hot.number) and not self._must_roll(size)
+        return trail in (0, self.hot.number) and self._fits(size)
 
-    def _make_room_for_news(self, job: Job, size: i64) -> None:
+    def _make_room_for_change(self, job: Job, size: i64) -> None:
         """Make room for changes of a job, and for its state if they begin a new trail.
 
         Only then: otherwise a job longer than half a segment would be written whole every time.
         """
-        if not self.has_room_for_news(job, size):
+        if not self.has_room_for_change(job, size):
             self.make_room(self.state_room(job) + size)
 
     def state_room(self, job: Job) -> i64:

@@ -82,6 +82,8 @@ class Outgoing:
         self.pending: list[OutgoingBatch] = []
         # SUMMED_AT_ONCE, less in tests.
         self.summed_at_once: i64 = SUMMED_AT_ONCE
+        # The number of the newest record that is a row of history.
+        self.last_row: i64 = 0
         # Files written since their last sync, and the newest batch in each.
         self._unsynced: dict[str, i64] = {}
 

@@ -67,7 +67,7 @@ class Outbox:
             return
         # One sync covers both.
         number = max(number, synced)
-        gate.sync_asked = max(gate.sync_asked, number)
+        gate.held_sync_batch = max(gate.held_sync_batch, number)
         if not self._chunks:
             gate.held.append(self)
         self._numbers.append(-number)
@@ -80,7 +80,7 @@ class Outbox:
         waits_for = number
         if synced > gate.durable:
             number = max(number, synced)
-            gate.sync_asked = max(gate.sync_asked, number)
+            gate.held_sync_batch = max(gate.held_sync_batch, number)
             waits_for = -number
         elif not self._chunks and number <= gate.safe:
             self._sink.deliver_all(pieces)
@@ -143,7 +143,7 @@ class Gate:
         # The newest batch on the disk. Below `safe` where replies may precede the sync.
         self.durable: i64 = 0
         # The newest batch that a reply needs on the disk.
-        self.sync_asked: i64 = 0
+        self.held_sync_batch: i64 = 0
         self.held: list[Outbox] = []
 
     def release(self, safe: i64) -> None:

@@ -12,8 +12,8 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64, u8
 
-from jobyard.model.details import TAG_SIZE
 from jobyard.model.details_codec import Tag
+from jobyard.model.members import TAG_SIZE
 
 _ID_SIZE: Final = 8
 # What a parent field weighs.

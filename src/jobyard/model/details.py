@@ -11,15 +11,12 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 from jobyard.model.glidemq.fields import GlideFlag, GlidePart
 from jobyard.model.index.item import Item
-from jobyard.model.members import MemberIndex
+from jobyard.model.members import Member, MemberIndex
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job
     from jobyard.model.throttle.settings import Group
 
-
-# Size of an encoded field without its value.
-TAG_SIZE: Final = 5
 
 # Failed attempts that are kept one by one; beyond these only the count is known.
 FAILURES_KEPT: Final = 20
@@ -40,17 +37,6 @@ class FailureReason:
     DAMAGED: Final = 8
     # A job is done, but a full disk had no room for its result.
     RESULT_LOST: Final = 9
-
-
-@final
-class MemberState:
-    """The state of a member of a flow."""
-
-    OPEN: Final = 0
-    SETTLED: Final = 1
-    FAILED: Final = 2
-    IGNORED: Final = 3
-    DROPPED: Final = 4
 
 
 # What a second put with the same key does.
@@ -124,26 +110,6 @@ class LogLine:
 
 
 @final
-class Member:
-    """A job that another job waits for, as the waiting job stores it."""
-
-    def __init__(self, child_id: i64, label: str) -> None:
-        self.child_id: i64 = child_id
-        self.label: str = label
-        self.state: i64 = MemberState.OPEN
-        # Its result, or the text of its failure.
-        self.value: bytes = b""
-
-    def is_open(self) -> bool:
-        """Return whether it is still waited for."""
-        return self.state == MemberState.OPEN
-
-    def weight(self) -> i64:
-        """Return its size as an encoded field."""
-        return TAG_SIZE + 24 + len(self.label.encode()) + len(self.value)
-
-
-@final
 class RecordMeta:
     """What the writer of a record sent besides its data; empty fields were not sent."""
 
@@ -151,6 +117,16 @@ class RecordMeta:
         self.tag: str = tag
         self.node: str = node
         self.meta: bytes = meta
+
+
+@final
+class Origin:
+    """The job that a job was before: it became a dead letter and was put again."""
+
+    def __init__(self, job_id: i64, queue: str) -> None:
+        # 0 if it is unknown.
+        self.job_id: i64 = job_id
+        self.queue: str = queue
 
 
 @final
@@ -179,6 +155,8 @@ class JobDetails:
         self.glide: GlidePart | None = None
         self.members: list[Member] | None = None
         self._member_index: MemberIndex | None = None
+        # How many bytes of values of members are counted as held in memory.
+        self.values_counted: i64 = 0
         self.parent_id: i64 = 0
         # The size of these fields, as the live bytes of the journal count them.
         self.base_weight: i32 = 0
@@ -197,10 +175,13 @@ class JobDetails:
         self.logs: list[LogLine] | None = None
         self.failures: list[Failure] | None = None
         self.stack: str = ""
+        # What the worker said that gave the job back last, if it is not among the failures.
+        self.last_error: str = ""
+        self.origin: Origin | None = None
         self.retries: i64 = 0
         self.retried_ms: i64 = 0
         # The current lease of the job, if it must survive a restart.
-        self.kept: DurableLease | None = None
+        self.durable_lease: DurableLease | None = None
         # Alarm for the end of its time to live; not stored, rebuilt after a restart.
         self.expiry: Item | None = None
         # The lease by token that ended last, until the job is taken again; not stored.

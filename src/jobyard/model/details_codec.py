@@ -14,17 +14,17 @@ from mypy_extensions import i32, i64, u8
 
 from jobyard.model.details import (
     FAILURES_KEPT,
-    TAG_SIZE,
     DurableLease,
     Failure,
     FailureReason,
     JobDetails,
     LogLine,
-    Member,
+    Origin,
     Outcome,
     RecordMeta,
 )
 from jobyard.model.glidemq.fields import GlidePart
+from jobyard.model.members import TAG_SIZE, Member
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job
@@ -56,6 +56,10 @@ class Tag:
     # The glide-mq part of a job, and one field of its overlay.
     GLIDE: Final = 20
     OVERLAY: Final = 21
+    ERROR: Final = 22
+    # Where a dead letter is, and why the job became one; only in the record of its end.
+    LETTER: Final = 23
+    ORIGIN: Final = 24
 
 
 @final
@@ -127,11 +131,28 @@ def record_meta_field(fields: FieldWriter, record_meta: RecordMeta) -> None:
     fields.numbers(Tag.RECORD_META, (len(tag), len(node)), tag + node + record_meta.meta)
 
 
-def durable_lease_field(fields: FieldWriter, kept: DurableLease) -> None:
+def durable_lease_field(fields: FieldWriter, lease: DurableLease) -> None:
     """Write a durable lease."""
-    name = kept.name.encode()
-    numbers = (kept.started_ms, kept.until_ms, kept.ttl_ms, len(name))
-    fields.numbers(Tag.LEASE, numbers, name + kept.node.encode())
+    name = lease.name.encode()
+    numbers = (lease.started_ms, lease.until_ms, lease.ttl_ms, len(name))
+    fields.numbers(Tag.LEASE, numbers, name + lease.node.encode())
+
+
+def error_field(error: str) -> bytes:
+    """Return what a worker said about a run as the only changed field; nothing if it is empty."""
+    if not error:
+        return b""
+    fields = FieldWriter()
+    fields.text(Tag.ERROR, error)
+    return fields.done()
+
+
+def letter_field(topic: str, seq: i64, reason: str) -> bytes:
+    """Return where a dead letter is, and why the job became one, as a field."""
+    name = topic.encode()
+    fields = FieldWriter()
+    fields.numbers(Tag.LETTER, (seq, len(name)), name + reason.encode())
+    return fields.done()
 
 
 def glide_field(fields: FieldWriter, part: GlidePart) -> None:
@@ -180,8 +201,7 @@ def _first_fields(fields: FieldWriter, details: JobDetails) -> None:
         fields.out.write(details.protocol_fields)
     if details.parent_id:
         fields.numbers(Tag.PARENT, (details.parent_id,), b"")
-    if details.record_meta is not None:
-        record_meta_field(fields, details.record_meta)
+    _topic_fields(fields, details)
     part = details.glide
     if part is not None:
         glide_field(fields, part)
@@ -190,21 +210,35 @@ def _first_fields(fields: FieldWriter, details: JobDetails) -> None:
                 overlay_field(fields, name, value)
 
 
+def _topic_fields(fields: FieldWriter, details: JobDetails) -> None:
+    if details.record_meta is not None:
+        record_meta_field(fields, details.record_meta)
+    origin = details.origin
+    if origin is not None:
+        fields.numbers(Tag.ORIGIN, (origin.job_id,), origin.queue.encode())
+
+
+def _error_fields(fields: FieldWriter, details: JobDetails) -> None:
+    if details.failures is not None:
+        for failure in details.failures:
+            failure_field(fields, failure)
+    if details.stack:
+        fields.text(Tag.STACK, details.stack)
+    if details.last_error:
+        fields.text(Tag.ERROR, details.last_error)
+
+
 def _last_fields(fields: FieldWriter, details: JobDetails) -> None:
     if details.progress or details.message:
         fields.text(Tag.PROGRESS, f"{details.progress}\0{details.message}")
     if details.logs is not None:
         for line in details.logs:
             log_field(fields, line)
-    if details.failures is not None:
-        for failure in details.failures:
-            failure_field(fields, failure)
-    if details.stack:
-        fields.text(Tag.STACK, details.stack)
+    _error_fields(fields, details)
     if details.retries:
         fields.numbers(Tag.RETRIES, (details.retries, details.retried_ms), b"")
-    if details.kept is not None:
-        durable_lease_field(fields, details.kept)
+    if details.durable_lease is not None:
+        durable_lease_field(fields, details.durable_lease)
     outcome = details.outcome
     if outcome is not None:
         _outcome_fields(fields, outcome)
@@ -248,8 +282,10 @@ def size_of(details: JobDetails) -> i64:
         or details.logs is not None
         or details.failures is not None
         or details.stack
+        or details.last_error
+        or details.origin is not None
         or details.retries
-        or details.kept is not None
+        or details.durable_lease is not None
     ):
         outcome = details.outcome
         if outcome is None:
@@ -324,8 +360,8 @@ def _absorb_identity(
     elif tag == Tag.RETRIES:
         details.retries = read_i64_le(data, at)
         details.retried_ms = read_i64_le(data, at + 8) + offset_ms
-    elif tag == Tag.RECORD_META:
-        _absorb_record_meta(details, data, at, end)
+    elif tag in (Tag.RECORD_META, Tag.ERROR, Tag.ORIGIN):
+        _absorb_of_topic(details, tag, data, at, end)
     else:
         _absorb_durable_lease(details, tag, data, at, end, offset_ms)
 
@@ -339,7 +375,7 @@ def _absorb_durable_lease(
     if tag != Tag.LEASE:
         return
     name_end: i64 = at + 32 + read_i64_le(data, at + 24)
-    details.kept = DurableLease(
+    details.durable_lease = DurableLease(
         data[at + 32 : name_end].decode(),
         data[name_end:end].decode(),
         read_i64_le(data, at) + offset_ms,
@@ -363,7 +399,13 @@ def _absorb_glide(
     part.set_field(data[at + 16 : value_at], data[value_at:end] if is_set else None)
 
 
-def _absorb_record_meta(details: JobDetails, data: bytes, at: i64, end: i64) -> None:
+def _absorb_of_topic(details: JobDetails, tag: i64, data: bytes, at: i64, end: i64) -> None:
+    if tag == Tag.ERROR:
+        details.last_error = data[at:end].decode()
+        return
+    if tag == Tag.ORIGIN:
+        details.origin = Origin(read_i64_le(data, at), data[at + 8 : end].decode())
+        return
     tag_at: i64 = at + 16
     node_at: i64 = tag_at + read_i64_le(data, at)
     meta_at: i64 = node_at + read_i64_le(data, at + 8)

@@ -35,6 +35,18 @@ class EntryKind:
     SUBSCRIPTIONS: Final = 13
     # All jobs of a queue are gone, by queue number, though the record of each is still to come.
     CONDEMNED: Final = 14
+    # A cursor of a reader, by topic and name.
+    CURSOR: Final = 15
+    # The number under which the keys of a topic's records are stored, by the topic's name.
+    RECORD_KEY: Final = 16
+    # The outcome of a transaction, by its name.
+    TXN: Final = 17
+    # The jobs of a claim with an id, by queue name and id.
+    CLAIM_SET: Final = 19
+    # The newest epoch of a worker, by the worker's name.
+    FENCE: Final = 20
+    # The id of the data directory, drawn by the first start; its key is empty.
+    YARD_ID: Final = 21
 
 
 @final

@@ -1,8 +1,11 @@
 """Families: the protocol through which a job came in decides its behavior, wherever it runs.
 
 Every difference between families is a named rule, and `traits` says which rules apply to which
-family; `docs/one-job-any-door.md` shows the table. The engine asks for rules, not for families. A
-new protocol needs a family and its rules here; `docs/architecture.md` lists the other places.
+family; `docs/one-job-any-door.md` shows the table. The engine asks for rules, not for families.
+
+A new family needs its number, name and rules here, and its column in that table, which a test
+holds against this module. No other module of model, journal or engine has to change;
+`docs/architecture.md` lists what a new protocol needs besides.
 """
 
 from typing import Final
@@ -14,6 +17,17 @@ BEANSTALK: Final = 1
 BUNQUEUE: Final = 2
 GLIDE: Final = 3
 TOPICS: Final = 4
+
+# More than the greatest number of a family, or of a door, which has the number of its family.
+FAMILIES_MAX: Final = 8
+
+# As users see families and doors: in metrics and in the history.
+FAMILY_NAMES: Final[dict[int, str]] = {
+    BEANSTALK: "beanstalk",
+    BUNQUEUE: "bunqueue",
+    GLIDE: "glidemq",
+    TOPICS: "topics",
+}
 
 # -- rules -------------------------------------------------------------------------------------
 

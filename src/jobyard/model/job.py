@@ -41,6 +41,8 @@ MSGPACK: Final = 1
 JSON: Final = 2
 # Long data as glide-mq clients send it: `gz:`, then the base64 of a gzip of any other text.
 GZIP: Final = 3
+# Bytes that their writer sent as such, where RAW may be text as well.
+BYTES: Final = 4
 
 
 @final

@@ -10,13 +10,26 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64, mypyc_attr, trait
 
+from jobyard.model.family import FAMILY_NAMES
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
-from jobyard.model.limits import NEVER_MS
+from jobyard.model.limits import NEVER_MS, WORKER_NAME_MAX
 
 if TYPE_CHECKING:
     from jobyard.model.job import Job
     from jobyard.model.waiter import Waiter
+
+
+@final
+@mypyc_attr(acyclic=True)
+class WorkerName:
+    """Who runs jobs, as history shows it, and where the journal wrote that name last."""
+
+    def __init__(self, name: str) -> None:
+        self.name: bytes = name.encode(errors="replace")[:WORKER_NAME_MAX]
+        # The segment that has it, compared by identity, and the offset in its file.
+        self.home: object = None
+        self.at: i64 = 0
 
 
 @final
@@ -35,6 +48,11 @@ class Lease(Item):
         body: bytes,
     ) -> None:
         super().__init__(number, now_ms + ttl_ms, number)
+        self.worker: WorkerName = worker_of(lease_set, terms)
+        # The numbers of the lease and of its first holder in all rows of history about the run.
+        # The lease may go to another holder, and after a restart a durable one has a new number.
+        self.row_number: i64 = number
+        self.row_holder: i64 = lease_set.key
         self.terms: Terms = terms
         self.job: Job = job
         self.lease_set: LeaseSet = lease_set
@@ -73,6 +91,8 @@ class Terms:
         # 0: the job defines it.
         self.ttl_ms: i64 = ttl_ms
         self.label: str = label
+        # None: without a label, the connection tells who takes a job.
+        self.worker: WorkerName | None = WorkerName(label) if label else None
         # Whether the lease survives a restart of the server.
         self.is_durable: bool = False
 
@@ -94,6 +114,8 @@ class LeaseSet(Item):
         super().__init__(number, NEVER_MS, number)
         self.holder: Holder = holder
         self.leases = Heap()
+        # Made when the first job is taken on terms without a label.
+        self.worker: WorkerName | None = None
         # Whether the holder is notified when one of them ends for any reason.
         self.is_watched: bool = False
 
@@ -103,10 +125,27 @@ class LeaseSet(Item):
         return leases[0].sort_key if leases else NEVER_MS
 
 
+def worker_of(lease_set: LeaseSet, terms: Terms) -> WorkerName:
+    """Return who takes a job: the label of the terms, else the door and the client's address."""
+    if terms.worker is not None:
+        return terms.worker
+    worker = lease_set.worker
+    if worker is None:
+        address = lease_set.holder.client_address()
+        door = FAMILY_NAMES[terms.door]
+        worker = WorkerName(f"{door}:{address}" if address else door)
+        lease_set.worker = worker
+    return worker
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 @trait
 class Holder:
     """The engine's view of a session: it can be given a job, or notified that none came."""
+
+    def client_address(self) -> str:
+        """Return the address of the client, or an empty string if there is none."""
+        return ""
 
     def given(self, waiter: Waiter, lease: Lease) -> None:
         """Receive the job that this holder waited for."""

@@ -25,6 +25,9 @@ URGENT_RANK: Final = 1024
 # Later than any timer; also means "no timer".
 NEVER_MS: Final = 1 << 62
 
+# The longest name of a worker in the history, in bytes; longer ones are cut.
+WORKER_NAME_MAX: Final = 256
+
 # Bodies up to this size are inside part 1 of a batch, which recovery reads whole.
 INLINE_BODY_MAX: Final = 4096
 # The default limit of a result, the same as for the data of a bunqueue job.

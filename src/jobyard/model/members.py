@@ -1,20 +1,53 @@
-"""An index over the members of a job, updated as single members change.
+"""The members of a job, which are jobs that it waits for, and an index over them.
 
-A job may have a hundred thousand members, so the end of one must not scan them all. Holds no member
-itself; made on first use, and dropped when the members of the job are replaced.
+A job may have a hundred thousand members, so the end of one must not scan them all: the index is
+updated as single members change. It holds no member itself, is made on first use, and is dropped
+when the members of the job are replaced. Knows no job.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-if TYPE_CHECKING:
-    from jobyard.model.details import Member
+# Size of an encoded field without its value.
+TAG_SIZE: Final = 5
 
 # Fewer members are scanned one by one.
 SCANNED_MAX: Final = 16
+
+
+@final
+class MemberState:
+    """The state of a member of a flow."""
+
+    OPEN: Final = 0
+    SETTLED: Final = 1
+    FAILED: Final = 2
+    IGNORED: Final = 3
+    DROPPED: Final = 4
+
+
+@final
+class Member:
+    """A job that another job waits for, as the waiting job stores it."""
+
+    def __init__(self, child_id: i64, label: str) -> None:
+        self.child_id: i64 = child_id
+        self.label: str = label
+        self.state: i64 = MemberState.OPEN
+        # Its result, or the text of its failure. A result beyond the memory budget is left out and
+        # read from the job, as long as that is kept.
+        self.value: bytes = b""
+
+    def is_open(self) -> bool:
+        """Return whether it is still waited for."""
+        return self.state == MemberState.OPEN
+
+    def weight(self) -> i64:
+        """Return its size as an encoded field."""
+        return TAG_SIZE + 24 + len(self.label.encode()) + len(self.value)
 
 
 @final
@@ -26,6 +59,8 @@ class MemberIndex:
         self.open_count: i64 = 0
         # As encoded fields.
         self.size: i64 = 0
+        # Of their results and errors alone.
+        self.values_size: i64 = 0
         # By job id, the first place if it has several labels; None for few members.
         self._places: dict[int, int] | None = None
         self._has_twins: bool = False
@@ -37,6 +72,7 @@ class MemberIndex:
 
     def _count(self, member: Member, by: i64) -> None:
         self.size += by * member.weight()
+        self.values_size += by * len(member.value)
         if member.is_open():
             self.open_count += by
 

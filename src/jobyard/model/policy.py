@@ -27,6 +27,9 @@ REMOVE_DONE: Final = 2
 REMOVE_DEAD: Final = 4
 DURABLE: Final = 8
 
+# Of jobs that were put without a name.
+NAME_DEFAULT: Final = "default"
+
 _NUMBERS: Final = 12
 # Between the name and the options in an encoding: this byte occurs in no UTF-8 text.
 _BREAK: Final = b"\xff"
@@ -42,7 +45,7 @@ class Policy:
         self.text: bytes = b""
         # Jobs that have it and are not gone.
         self.jobs_count: i64 = 0
-        self.name: str = "default"
+        self.name: str = NAME_DEFAULT
         # 0: no limit.
         self.max_attempts: i64 = 0
         self.backoff_kind: i64 = BACKOFF_PLAIN
@@ -104,6 +107,16 @@ class Policy:
 
 
 PLAIN: Final = Policy(0)
+
+
+def policy_key(number: i64) -> bytes:
+    """Return the key of a policy in the journal."""
+    return int(number).to_bytes(8, "little")
+
+
+def name_in(text: bytes) -> str:
+    """Return the name in the encoding of a policy."""
+    return text[8 * _NUMBERS :].partition(_BREAK)[0].decode()
 
 
 def backoff_ms(policy: Policy, job_id: i64, attempts: i64) -> i64:

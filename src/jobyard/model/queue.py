@@ -103,7 +103,7 @@ class Queue(Item):
         self.finished_count: i64 = 0
         self.pauses_count: i64 = 0
 
-    def told_seq(self) -> i64:
+    def restart_seq(self) -> i64:
         """Return the next seq for a restart to continue from, so that none is given twice."""
         return max(self.next_seq, self.seq_limit)
 

@@ -27,4 +27,4 @@ class Transition:
         self.attempts: i64 = i64(job.attempts)
         self.ready_list: i64 = i64(job.ready_list)
         # Changed fields as `model.details_codec` encodes them.
-        self.news: bytes = b""
+        self.changed_fields: bytes = b""

@@ -103,11 +103,11 @@ class Session:
     def closed(self, now_ms: i64) -> None:
         """Release everything the session holds: the connection is gone.
 
-        Ends with `let_go`.
+        Ends with `forget_connection`.
         """
         raise NotImplementedError
 
-    def let_go(self) -> None:
+    def forget_connection(self) -> None:
         """Forget the connection and the output for it.
 
         Session and connection refer to each other, and reference counts never free such a cycle or
@@ -129,6 +129,11 @@ class Session:
     def refuse_input(self, now_ms: i64) -> None:  # noqa: ARG002  for subclasses
         """Drop stored input: all connections together hold too much."""
         self.is_finished = True
+
+    def client_address(self) -> str:
+        """Return the address of the client as history shows it, or an empty string."""
+        address = self.peer.addresses()[0]
+        return "" if address == NOWHERE else address
 
     def doing(self) -> str:
         """Return the protocol and the current or last command for the log, without arguments."""

@@ -192,7 +192,9 @@ class _StreamPeer(Wakeable):
             call()
             self._after_run()
         except Exception as error:
-            if self._turns.turns.edge.survives(error, session.changes_before, session.doing()):
+            if self._turns.turns.error_boundary.survives(
+                error, session.changes_before, session.doing()
+            ):
                 self.lost()
                 self._transport.abort()
                 return
@@ -261,8 +263,8 @@ class _StreamPeer(Wakeable):
     def _after_run(self) -> None:
         session = self._session
         journal = self._turns.turns.yard.journal
-        if journal.sync_requested > 0:
-            session.await_synced(journal.take_sync_request())
+        if journal.command_sync_batch > 0:
+            session.await_synced(journal.take_command_sync_batch())
         if len(session.out) > 0:
             session.hand_output(self._outbox)
         self._turns.schedule()

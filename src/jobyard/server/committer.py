@@ -387,7 +387,7 @@ class Committer(Commits):
             # An id above the limit on disk could be issued twice after a power cut.
             self._sync_all()
         elif journal.durable < journal.written and not self._is_syncing:
-            if self._gate.sync_asked > journal.durable:
+            if self._gate.held_sync_batch > journal.durable:
                 self._synced_ms = now_ms
                 self._sync()
             elif now_ms - self._synced_ms >= self._interval_ms:

@@ -98,7 +98,9 @@ class Connection(Wakeable):
         if self.is_closed:
             # The session failed while giving back what it held; nothing else can do that.
             return False
-        if not self._loop.turns.edge.survives(error, session.changes_before, session.doing()):
+        if not self._loop.turns.error_boundary.survives(
+            error, session.changes_before, session.doing()
+        ):
             return False
         self.close(now_ms)
         return True
@@ -171,8 +173,8 @@ class Connection(Wakeable):
     def _after_run(self, now_ms: i64) -> None:
         """Hand over the session's output, and decide whether to read more input."""
         session = self._session
-        if self._journal.sync_requested > 0:
-            session.await_synced(self._journal.take_sync_request())
+        if self._journal.command_sync_batch > 0:
+            session.await_synced(self._journal.take_command_sync_batch())
         if len(session.out) > 0:
             session.hand_output(self._outbox)
         if self.is_closed:

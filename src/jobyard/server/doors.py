@@ -130,7 +130,7 @@ class Doors:
 
         def stopping() -> None:
             if door.observer is not None:
-                door.observer.tell("server:shutdown", {})
+                door.observer.publish("server:shutdown", {})
 
         def close(now_ms: int) -> None:
             # Last chance for notices that were held back.

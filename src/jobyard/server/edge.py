@@ -16,7 +16,7 @@ from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFailed
 
 # How many of the innermost frames are logged.
-FRAMES_TOLD: Final = 5
+FRAMES_LOGGED: Final = 5
 
 
 def place_of(error: BaseException) -> str:
@@ -24,18 +24,18 @@ def place_of(error: BaseException) -> str:
 
     Without its message, which may quote client data.
     """
-    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_TOLD:]
+    frames = traceback.extract_tb(error.__traceback__)[-FRAMES_LOGGED:]
     return " < ".join(f"{frame.name} {frame.lineno}" for frame in reversed(frames))
 
 
 @final
-class Edge:
+class ErrorBoundary:
     """Decides whether the server survives an unexpected error."""
 
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
         # Called with what was being done and the error.
-        self.tell: Callable[[str, Exception], None] | None = None
+        self.log_error: Callable[[str, Exception], None] | None = None
 
     def survives(self, error: Exception, changes_before: i64, doing: str) -> bool:
         """Count and report an error that changed nothing; return False if the process must end."""
@@ -44,6 +44,6 @@ class Edge:
         if self._yard.changes() != changes_before:
             return False
         self._yard.errors.survived_count += 1
-        if self.tell is not None:
-            self.tell(doing, error)
+        if self.log_error is not None:
+            self.log_error(doing, error)
         return True

@@ -8,6 +8,7 @@ from mypy_extensions import i64
 
 from jobyard.config import BODY_MEMORY_MAX, DOOR_OFF, Config
 from jobyard.engine.state.yard import Yard
+from jobyard.model.topic.txn import Txns
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.http.api import BunqueueArea
 from jobyard.protocols.bunqueue.http.api import install as install_bunqueue
@@ -50,12 +51,21 @@ def set_limits(config: Config, http: HttpDoor, limits: TopicsLimits) -> None:
     limits.topics = config.max_topics
     limits.routers = config.max_routers
     limits.watches = config.max_watch_sessions
+    limits.cursors = config.max_cursors
     limits.streams = config.max_sse_connections
     limits.streams_per_key = config.max_sse_connections_per_key
     limits.waiting_per_key = config.max_inflight_per_key
     limits.total_bytes = config.max_total_bytes
     http.body_max = config.max_body_bytes or BODY_MEMORY_MAX
     http.idle_ms = config.keep_alive_ms
+
+
+def set_txns(config: Config, txns: Txns) -> None:
+    """Apply the configured limits and times of transactions."""
+    txns.rows_max = config.txn_rows_max
+    txns.staged_max = config.txn_stage_bytes
+    txns.txns_max = config.txn_max
+    txns.set_days(config.txn_days, config.txn_stage_minutes)
 
 
 def set_pages(config: Config, http: HttpDoor) -> None:

@@ -75,7 +75,7 @@ class HotLoop:
         self.refused_count: i64 = 0
         self.on_empty: Callable[[], None] | None = None
         # Called with "accept" or "close" and the descriptor of each connection.
-        self.tell: Callable[[str, int], None] | None = None
+        self.on_connection: Callable[[str, int], None] | None = None
         self._is_called_back: bool = False
 
     # -- watching ------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ class HotLoop:
         if self.turns.shared_limits.address_max > 0:
             self.turns.shared_limits.leave(connection.address)
         self._epoll.unregister(connection.fd)
-        if self.tell is not None:
-            self.tell("close", connection.fd)
+        if self.on_connection is not None:
+            self.on_connection("close", connection.fd)
         if self.on_empty is not None and not self._connections:
             self.on_empty()
             self.call_back()
@@ -226,8 +226,8 @@ class HotLoop:
             connection = Connection(self, sock, listening.entrance, address)
             self._connections[connection.fd] = connection
             self._epoll.register(connection.fd, select.EPOLLIN | select.EPOLLRDHUP)
-            if self.tell is not None:
-                self.tell("accept", connection.fd)
+            if self.on_connection is not None:
+                self.on_connection("accept", connection.fd)
 
     def _every_second(self, now_ms: i64) -> None:
         self._second_ms = now_ms + 1000

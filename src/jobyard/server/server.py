@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import gc
 import resource
+import secrets
 import signal
 import sys
 import time
@@ -18,7 +19,7 @@ from typing import Final, final
 from jobyard import build
 from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
 from jobyard.engine.recovery.compaction import Compactor
-from jobyard.engine.recovery.replay import Recovered, open_yard
+from jobyard.engine.recovery.open_yard import Recovered, open_yard
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StartRefused, StorageFailed, StorageFull
 from jobyard.journal.bodies import Bodies
@@ -31,6 +32,7 @@ from jobyard.server.committer import SYNC, Committer, WorkerThread
 from jobyard.server.disk import FileStorage
 from jobyard.server.doors import Doors
 from jobyard.server.edge import place_of
+from jobyard.server.http import set_txns
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop, connections_limit
 from jobyard.server.selector import YardSelector
@@ -44,6 +46,8 @@ M_MMAP_THRESHOLD: Final = -3
 # How long a stop waits for clients to read their last replies.
 STOP_WAIT_S: Final = 5.0
 HOUR_MS: Final = 3_600_000
+# Random bytes in the id of a new data directory.
+YARD_ID_SIZE: Final = 8
 # Only the youngest generation is collected: older objects are jobs, queues and sessions, which
 # leave no cycles, and a full collection takes hundreds of milliseconds. Collected often, and at
 # least once a second, so that a list leaves that generation before it has a million entries.
@@ -115,17 +119,17 @@ class Server:
         self._committer: Committer | None = None
         self._hot: HotLoop | None = None
         self._refused_seen = 0
-        self._is_full_told = False
+        self._is_full_logged = False
         # How many refusals were logged, by message.
-        self._told: dict[str, int] = {}
-        self._lost_told = (0, 0)
+        self._logged_counts: dict[str, int] = {}
+        self._lost_logged = (0, 0)
         compactor = self._open()
         self._yard.bodies.result_size_max = config.max_result_size
         self._shared_limits = SharedLimits(config.connection_memory)
         self._shared_limits.address_max = config.max_connections_per_address
         self._turns = Turns(self._yard, self._committer, compactor, self._shared_limits)
         self._turns.on_second = self._look_around
-        self._turns.edge.tell = self._tell_error
+        self._turns.error_boundary.log_error = self._log_error
         doors = Doors(config, self._yard, self._shared_limits, log, self._clock.now_ms())
         self._doors = doors.all(listeners, self._committer)
         self._warn_of_open_doors()
@@ -153,6 +157,7 @@ class Server:
         if config.memory:
             journal = Journal(None, config.segment_size, ids_ahead=False)
             self._yard = Yard(journal, Bodies(journal, config.body_memory))
+            set_txns(config, self._yard.txns)
             return None
         storage = FileStorage(config.data)
         self._storage = storage
@@ -161,23 +166,28 @@ class Server:
             self._log.warning(warning)
         ids_ahead = config.durability != SYNC
         journal = Journal(storage, config.segment_size, ids_ahead=ids_ahead)
-        journal.history.keep(config.events_hours * HOUR_MS, config.events_bytes)
+        window = config.events_hours * HOUR_MS, config.events_bytes
+        journal.history.keep(*window, config.hold_bytes)
         yard = Yard(journal, Bodies(journal, config.body_memory))
+        yard.cursors.hold_bytes = config.hold_bytes
+        set_txns(config, yard.txns)
         started = time.perf_counter()
         # Replay creates millions of objects and no garbage; collections would double its time.
         gc.disable()
-        recovered = open_yard(yard, storage, self._clock.now_ms())
+        recovered = open_yard(
+            yard, storage, self._clock.now_ms(), yard_id=secrets.token_hex(YARD_ID_SIZE)
+        )
         gc.enable()
         self._yard = yard
         self._gate.release(journal.durable)
-        self._tell_recovery(recovered, time.perf_counter() - started)
+        self._log_recovery(recovered, time.perf_counter() - started)
         worker = WorkerThread(self._wake)
         self._committer = Committer(
             yard, self._gate, storage, worker, config.durability, config.sync_interval_ms
         )
         return Compactor(yard, recovered.superseded)
 
-    def _tell_recovery(self, recovered: Recovered, took_s: float) -> None:
+    def _log_recovery(self, recovered: Recovered, took_s: float) -> None:
         self._log.info(
             "recovered",
             jobs=self._yard.jobs.count,
@@ -218,7 +228,7 @@ class Server:
             hot.on_wake(self._committer.collect)
         self._hot = hot
         if self._config.log_level == "debug":
-            hot.tell = self._tell_connection
+            hot.on_connection = self._log_connection
         for name, listener in self._listeners.items():
             for sock in listener.sockets:
                 hot.listen(sock, self._doors[name].entrance)
@@ -235,7 +245,7 @@ class Server:
         stop = self._stop_event()
         self._say_ready()
         await stop.wait()
-        self._tell_stopping()
+        self._log_stopping()
         hot.stop_listening()
         close_doors(self._listeners)
         self._refuse_new()
@@ -262,17 +272,17 @@ class Server:
             count = hot.refused_count - self._refused_seen
             self._refused_seen = hot.refused_count
             self._log.warning("refused connections: no file descriptors left", count=count)
-        self._tell_refusals()
+        self._log_refusals()
         is_full = self._yard.journal.is_full
-        if is_full != self._is_full_told:
-            self._is_full_told = is_full
+        if is_full != self._is_full_logged:
+            self._is_full_logged = is_full
             if is_full:
                 self._log.warning("the disk is full: new jobs are refused, everything else works")
             else:
                 self._log.info("the disk has free space again")
-        self._tell_losses()
+        self._log_losses()
 
-    def _tell_refusals(self) -> None:
+    def _log_refusals(self) -> None:
         """Log how many refusals the shared limits caused since the last time."""
         shared_limits = self._shared_limits
         for message, count in (
@@ -284,12 +294,12 @@ class Server:
                 shared_limits.outputs_cut,
             ),
         ):
-            news = int(count) - self._told.get(message, 0)
-            if news > 0:
-                self._told[message] = int(count)
-                self._log.warning(message, count=news)
+            new_count = int(count) - self._logged_counts.get(message, 0)
+            if new_count > 0:
+                self._logged_counts[message] = int(count)
+                self._log.warning(message, count=new_count)
 
-    def _tell_error(self, doing: str, error: Exception) -> None:
+    def _log_error(self, doing: str, error: Exception) -> None:
         """Log an internal error that closed one connection, without any client data."""
         self._log.error_repeated(
             "unexpected",
@@ -299,20 +309,22 @@ class Server:
             where=place_of(error),
         )
 
-    def _tell_losses(self) -> None:
+    def _log_losses(self) -> None:
         """Log what a full disk could not store and what was found damaged since the last time."""
         journal = self._yard.journal
         lost = (int(journal.results_lost), int(journal.done_lost))
-        if lost != self._lost_told:
-            results, jobs = lost[0] - self._lost_told[0], lost[1] - self._lost_told[1]
-            self._lost_told = lost
+        if lost != self._lost_logged:
+            results, jobs = lost[0] - self._lost_logged[0], lost[1] - self._lost_logged[1]
+            self._lost_logged = lost
             self._log.error(
                 "no disk space for results of finished jobs", results=results, jobs=jobs
             )
         for story in journal.damages.take_stories():
             self._log.error("damage on disk", damage=story)
+        for story in self._yard.cursors.take_stories():
+            self._log.error("a cursor was passed", cursor=story)
 
-    def _tell_connection(self, what: str, fd: int) -> None:
+    def _log_connection(self, what: str, fd: int) -> None:
         self._log.debug(what, connection=fd)
 
     def _correct_wall(self) -> None:
@@ -351,7 +363,7 @@ class Server:
         await stop.wait()
         if failed.done():
             return self._fail(failed.result())
-        self._tell_stopping()
+        self._log_stopping()
         for server in servers:
             server.close()
         close_doors(self._listeners)
@@ -374,7 +386,7 @@ class Server:
         loop.add_signal_handler(signal.SIGUSR1, self._drain)
         return stop
 
-    def _tell_stopping(self) -> None:
+    def _log_stopping(self) -> None:
         self._log.info("stopping")
         for door in self._doors.values():
             door.stopping()
@@ -404,7 +416,7 @@ class Server:
             self._hot.abort()
         if not isinstance(error, StorageFailed | StorageFull | JournalDamaged):
             raise error
-        self._tell_losses()
+        self._log_losses()
         self._log.error("storage failed; stopping without further replies", error=str(error))
         return EXIT_FAILED
 
@@ -416,7 +428,7 @@ class Server:
         for door in self._doors.values():
             door.close(self._clock.now_ms())
         # Includes what was found since the last full second.
-        self._tell_losses()
+        self._log_losses()
         self._log.info("stopped")
 
 

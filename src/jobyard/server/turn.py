@@ -18,7 +18,7 @@ from jobyard.errors import Refused
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.session import Peer
 from jobyard.protocols.shared_limits import MEMORY_DEFAULT, SharedLimits
-from jobyard.server.edge import Edge
+from jobyard.server.edge import ErrorBoundary
 
 # How often an idle compactor looks for a segment to compact.
 COMPACTION_LOOK_MS = 250
@@ -56,7 +56,7 @@ class Turns:
         shared_limits: SharedLimits | None = None,
     ) -> None:
         self.yard = yard
-        self.edge = Edge(yard)
+        self.error_boundary = ErrorBoundary(yard)
         self.shared_limits: SharedLimits = shared_limits or SharedLimits(MEMORY_DEFAULT)
         self._commits = commits
         self._compactor = compactor
@@ -76,7 +76,7 @@ class Turns:
         """Fire due timers."""
         self._tick(now_ms)
         # No client waits for a reply to what timers change.
-        self.yard.journal.sync_requested = 0
+        self.yard.journal.command_sync_batch = 0
         if now_ms >= self._second_ms:
             self._second_ms = now_ms + 1000
             if self.on_second is not None:
@@ -86,7 +86,7 @@ class Turns:
         try:
             tick(self.yard, now_ms)
         except Exception as error:
-            if self.edge.survives(error, self.yard.errors.changes_before_ring, "a timer"):
+            if self.error_boundary.survives(error, self.yard.errors.changes_before_ring, "a timer"):
                 # The failed timer was already removed; the others fire in the next turn.
                 return
             raise
@@ -123,7 +123,7 @@ class Turns:
             # Only a task that changes nothing can be abandoned half done.
             if task is None or not task.is_reading:
                 raise
-            if self.edge.survives(error, self.yard.changes(), "a long command"):
+            if self.error_boundary.survives(error, self.yard.changes(), "a long command"):
                 tasks.give_up(Refused("internal error; see the server log"), now_ms)
                 return
             raise

@@ -92,7 +92,7 @@ class _Health:
         # In a row.
         self.failed_count = 0
         self.resume_s = 0.0
-        self.told_s = 0.0
+        self.logged_s = 0.0
 
     @property
     def is_paused(self) -> bool:
@@ -203,12 +203,12 @@ class WebhookDeliveries:
             if is_too_many:
                 self._drop(next(iter(hook_queue.ready.values())))
                 self.dropped_count += 1
-            is_news = self._drop_excess()
+            must_log = self._drop_excess()
             is_short = self._needs_thread() and not self._start_thread()
             self._changed.notify()
         if is_too_many:
             self._on_outcome(delivery.webhook_id, False, self._clock.wall_ms())  # noqa: FBT003
-        if is_news:
+        if must_log:
             self._log.warning(
                 "too many webhook deliveries are waiting; the oldest are dropped",
                 waiting=self.waiting_count,
@@ -298,10 +298,10 @@ class WebhookDeliveries:
             )
         except Undelivered as undelivered:
             error = str(undelivered)
-        self._tell(delivery, error)
+        self._note_result(delivery, error)
         return not error
 
-    def _tell(self, delivery: WebhookDelivery, error: str) -> None:
+    def _note_result(self, delivery: WebhookDelivery, error: str) -> None:
         """Record the result of an attempt, and log it if it is worth a line."""
         name = delivery.webhook_id
         with self._changed:
@@ -312,15 +312,15 @@ class WebhookDeliveries:
             else:
                 health = self._worsen(name)
                 now_s = self._clock.steady_s()
-                is_news = (
-                    health.failed_count in (1, PAUSE_AFTER) or now_s - health.told_s > REMIND_S
+                must_log = (
+                    health.failed_count in (1, PAUSE_AFTER) or now_s - health.logged_s > REMIND_S
                 )
-                if is_news:
-                    health.told_s = now_s
+                if must_log:
+                    health.logged_s = now_s
         if not error:
             if was_paused:
                 self._log.info("webhook deliveries succeed again", webhook=name)
-        elif is_news and health is not None:
+        elif must_log and health is not None:
             text = "webhook delivery failed"
             if health.is_paused:
                 text = "webhook paused after repeated delivery failures"

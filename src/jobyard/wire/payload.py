@@ -5,6 +5,7 @@ functions run only when a job crosses families. Nothing here raises, whatever th
 cannot be decoded is shown as text, or as {"$base64": ...} if it is not UTF-8 either.
 
     raw      JSON if it parses, else UTF-8 text, else {"$base64"}
+    bytes    bin; as JSON the same as raw
     msgpack  bin and ext are {"$base64"}, undefined is left out, keys are printed, NaN is null
     json     unchanged; as MessagePack, integers beyond 32 bits are float64
     gzip     its content, as raw; text if it cannot be unpacked, or holds more than 1 MiB
@@ -20,7 +21,7 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
-from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
+from jobyard.model.job import BYTES, GZIP, JSON, MSGPACK, RAW
 from jobyard.wire.json.read import is_json
 from jobyard.wire.msgpack.forms import (
     DECODED_DEPTH_MAX,
@@ -71,7 +72,7 @@ def to_json(codec: i64, body: bytes) -> bytes:
         return _msgpack_to_json(body)
     if codec == GZIP:
         body = _unzipped(body)
-    elif codec != RAW:
+    elif codec not in (RAW, BYTES):
         return body
     if parse_json(body) is not NO_JSON:
         return body
@@ -95,6 +96,8 @@ def to_msgpack(codec: i64, body: bytes) -> bytes:
     """Return a body as one MessagePack value."""
     if codec == MSGPACK:
         return body
+    if codec == BYTES:
+        return encode(body)
     if codec == GZIP:
         body = _unzipped(body)
     value = parse_json(body)

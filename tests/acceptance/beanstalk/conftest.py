@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.sockets import SocketStage
-from tests.support.theatre import DATA, MEMORY, ORIGINAL, Theatre
+from tests.support.servers.sockets import SocketStage
+from tests.support.transcripts.theatre import DATA, MEMORY, ORIGINAL, Theatre
 
 
 @pytest.fixture(params=[MEMORY, DATA, ORIGINAL])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import (
+from tests.support.servers.processes import (
     END_S,
     JOBYARD,
     Process,
@@ -26,7 +26,7 @@ from tests.support.servers import (
     run_to_end,
     start_activated,
 )
-from tests.support.sockets import SocketPeer, await_stat, connect, stat
+from tests.support.servers.sockets import SocketPeer, await_stat, connect, stat
 
 BOTH = ["jobyard", "original"]
 

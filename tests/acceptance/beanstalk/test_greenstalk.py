@@ -9,9 +9,9 @@ from typing import get_type_hints
 import greenstalk
 import pytest
 
-from tests.support.servers import start_jobyard
-from tests.support.sockets import REPLY_S, SocketStage
-from tests.support.theatre import ORIGINAL, Theatre
+from tests.support.servers.processes import start_jobyard
+from tests.support.servers.sockets import REPLY_S, SocketStage
+from tests.support.transcripts.theatre import ORIGINAL, Theatre
 
 Address = tuple[str, int]
 Client = greenstalk.Client[str]

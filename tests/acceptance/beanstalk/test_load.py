@@ -9,9 +9,16 @@ from typing import Final
 
 import pytest
 
-from tests.support.servers import JOBYARD, Process, Server, parse_address, parse_ready, rss_bytes
-from tests.support.sockets import SILENCE_S, SocketPeer, SocketStage, await_stat, connect
-from tests.support.theatre import DATA, MEMORY
+from tests.support.servers.processes import (
+    JOBYARD,
+    Process,
+    Server,
+    parse_address,
+    parse_ready,
+    rss_bytes,
+)
+from tests.support.servers.sockets import SILENCE_S, SocketPeer, SocketStage, await_stat, connect
+from tests.support.transcripts.theatre import DATA, MEMORY
 
 MIB: Final = 1 << 20
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 from pystalkd.Beanstalkd import BeanstalkdException, CommandFailed, Connection, DeadlineSoon
 
-from tests.support.sockets import REPLY_S
+from tests.support.servers.sockets import REPLY_S
 
 Address = tuple[str, int]
 

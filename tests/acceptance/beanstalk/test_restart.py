@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers import Server, start_jobyard
-from tests.support.sockets import SocketPeer, connect, stat
+from tests.support.servers.processes import Server, start_jobyard
+from tests.support.servers.sockets import SocketPeer, connect, stat
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]
 

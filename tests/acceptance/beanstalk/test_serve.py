@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.servers import (
+from tests.support.servers.processes import (
     JOBYARD,
     Process,
     Server,
@@ -21,7 +21,7 @@ from tests.support.servers import (
     run_to_end,
     start_jobyard,
 )
-from tests.support.sockets import await_stat, connect
+from tests.support.servers.sockets import await_stat, connect
 
 # The guarantee for stopping the server.
 STOP_S: Final = 10.0

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.bunqueue import ORIGINAL, Client, Yard
-from tests.support.servers import parse_address
+from tests.support.servers.bunqueue import ORIGINAL, Client, Yard
+from tests.support.servers.processes import parse_address
 
 _numbers = itertools.count(1)
 # A server that is not ours lives on after the run, with every queue of it.

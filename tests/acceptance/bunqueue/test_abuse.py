@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.bunqueue import FRAME_SIZE_MAX, ORIGINAL, Yard, frame, pack, running
-from tests.support.servers import rss_bytes
+from tests.support.servers.bunqueue import FRAME_SIZE_MAX, ORIGINAL, Yard, frame, pack, running
+from tests.support.servers.processes import rss_bytes
 
 pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="looks at the memory of its own server")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.bunqueue import ORIGINAL, Client, Yard, pack, running
+from tests.support.servers.bunqueue import ORIGINAL, Client, Yard, pack, running
 
 pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="needs servers with settings of their own")
 

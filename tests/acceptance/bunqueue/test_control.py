@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import Client, ours
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.bunqueue import Client, ours
+from tests.support.servers.patience import PATIENCE_S
 
 
 def data_of(client: Client, queue: str) -> list[object]:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import UNDEFINED, Answer, Client, ours
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.bunqueue import UNDEFINED, Answer, Client, ours
+from tests.support.servers.patience import PATIENCE_S
 
 UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 DEFAULTS: Answer = {

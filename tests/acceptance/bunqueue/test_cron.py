@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client, ours
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.bunqueue import Answer, Client, ours
+from tests.support.servers.patience import PATIENCE_S
 
 FIELDS = {
     "name",

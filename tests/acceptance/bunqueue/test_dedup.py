@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.bunqueue import Client, ours
+from tests.support.servers.bunqueue import Client, ours
 
 
 def owner(client: Client, queue: str, key: str) -> str | None:

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client, ours
+from tests.support.servers.bunqueue import Answer, Client, ours
 
 
 def entries(client: Client, queue: str, **fields: object) -> list[Answer]:

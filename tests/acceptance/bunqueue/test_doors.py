@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.bunqueue import ORIGINAL, Client, Yard, pack, running
-from tests.support.sockets import SocketPeer, connect, stat
+from tests.support.servers.bunqueue import ORIGINAL, Client, Yard, pack, running
+from tests.support.servers.sockets import SocketPeer, connect, stat
 
 pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="the original has one door")
 

@@ -2,7 +2,7 @@
 
 import time
 
-from tests.support.bunqueue import Answer, Client, ours
+from tests.support.servers.bunqueue import Answer, Client, ours
 
 
 def kinds(events: list[Answer]) -> list[str]:

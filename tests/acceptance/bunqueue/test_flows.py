@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client, ours
+from tests.support.servers.bunqueue import Answer, Client, ours
 
 
 def flow(queue: str, count: int = 2, **child_options: object) -> list[Answer]:

@@ -5,7 +5,7 @@ import struct
 import msgspec
 import pytest
 
-from tests.support.bunqueue import (
+from tests.support.servers.bunqueue import (
     FRAME_SIZE_MAX,
     REPLY_S,
     UNDEFINED,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bunqueue import ORIGINAL, REPLY_S, Client, Yard, durable, running
-from tests.support.bunqueue_http import CLOSE, PING, Http, Socket
+from tests.support.servers.bunqueue import ORIGINAL, REPLY_S, Client, Yard, durable, running
+from tests.support.servers.bunqueue_http import CLOSE, PING, Http, Socket
 
 pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="where its HTTP is, is not known")
 

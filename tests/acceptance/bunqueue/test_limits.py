@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client, ours
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.bunqueue import Answer, Client, ours
+from tests.support.servers.patience import PATIENCE_S
 
 
 def limits(client: Client, queue: str) -> Answer:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client, ours
+from tests.support.servers.bunqueue import Answer, Client, ours
 
 SWEEP = "it looks for expired locks every five seconds only"
 

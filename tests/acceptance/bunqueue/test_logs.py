@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import Client, ours
+from tests.support.servers.bunqueue import Client, ours
 
 
 def messages(client: Client, job_id: str, **fields: object) -> list[str]:

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client, ours
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.bunqueue import Answer, Client, ours
+from tests.support.servers.patience import PATIENCE_S
 
 
 def test_ping_tells_the_time(client: Client) -> None:

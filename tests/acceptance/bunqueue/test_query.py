@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.bunqueue import ORIGINAL, Answer, Client, ours
+from tests.support.servers.bunqueue import ORIGINAL, Answer, Client, ours
 
 READY = ("waiting", "prioritized")
 

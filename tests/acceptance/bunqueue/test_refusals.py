@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client, ours
+from tests.support.servers.bunqueue import Answer, Client, ours
 
 DAY = 86_400_000
 YEAR = 365 * DAY

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.bunqueue import ORIGINAL, Answer, Client, Yard, durable, pack
+from tests.support.servers.bunqueue import ORIGINAL, Answer, Client, Yard, durable, pack
 
 pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="ends and starts its own server")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bunqueue import ORIGINAL, Client, durable
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.bunqueue import ORIGINAL, Client, durable
+from tests.support.servers.patience import PATIENCE_S
 from tests.unit.server.test_webhooks import Receiver, receiving
 
 pytestmark = pytest.mark.skipif(bool(ORIGINAL), reason="it posts to no private address")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.support.bunqueue import Answer, Client
+from tests.support.servers.bunqueue import Answer, Client
 
 EVENTS = ["job.pushed", "job.started", "job.completed", "job.failed", "job.progress"]
 

@@ -2,7 +2,7 @@
 
 import time
 
-from tests.support.bunqueue import Answer, Client
+from tests.support.servers.bunqueue import Answer, Client
 
 
 def workers(client: Client) -> dict[str, Answer]:

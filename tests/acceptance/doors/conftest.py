@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.doors import FourDoors
+from tests.support.servers.doors import FourDoors
 
 
 @pytest.fixture(scope="module")

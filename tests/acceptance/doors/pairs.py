@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.support.doors import LETTERS, FourDoors, number_of
+from tests.support.servers.doors import LETTERS, FourDoors, number_of
 
 # Families whose jobs count attempts and are kept with their result.
 COUNTING: Final = "NG"

@@ -11,7 +11,7 @@ from tests.acceptance.doors.pairs import (
     OneJob,
     pairs,
 )
-from tests.support.doors import FourDoors, now
+from tests.support.servers.doors import FourDoors, now
 
 HOUR_MS = 3_600_000
 # The answer to a worker that failed a job that is retried, and one that is not.

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.acceptance.doors.pairs import COUNTING, DONE, GONE, LEASED, PLAIN, OneJob, pairs
-from tests.support.doors import LETTERS, FourDoors, Taken
+from tests.support.servers.doors import LETTERS, FourDoors, Taken
 
 RESULT = {"sent": [1, None]}
 # The answer to a worker that finished a job.

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.acceptance.doors.pairs import COUNTING, DEAD, GONE, READY, OneJob, pairs
-from tests.support.doors import LETTERS, FourDoors
+from tests.support.servers.doors import LETTERS, FourDoors
 
 # The answer to a worker that gave a job up.
 GRANTED = {"B": b"BURIED", "N": {"ok": True}, "G": b"revoked"}

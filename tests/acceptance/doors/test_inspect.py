@@ -17,7 +17,7 @@ from tests.acceptance.doors.pairs import (
     OneJob,
     pairs,
 )
-from tests.support.doors import LETTERS, FourDoors, now, number_of
+from tests.support.servers.doors import LETTERS, FourDoors, now, number_of
 
 HOUR_MS = 3_600_000
 

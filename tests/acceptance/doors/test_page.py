@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.doors import FourDoors
+from tests.support.servers.doors import FourDoors
 
 PAGE = Path(__file__).parents[3] / "docs" / "one-job-any-door.md"
 

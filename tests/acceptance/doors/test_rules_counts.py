@@ -4,7 +4,7 @@ import contextlib
 import signal
 from pathlib import Path
 
-from tests.support.doors import LETTERS, FourDoors, number_of
+from tests.support.servers.doors import LETTERS, FourDoors, number_of
 
 
 def fill(four: FourDoors, queue: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.support.doors import LETTERS, FourDoors
+from tests.support.servers.doors import LETTERS, FourDoors
 
 Act = Callable[[FourDoors, str], object]
 

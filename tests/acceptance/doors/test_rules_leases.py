@@ -3,7 +3,7 @@
 import pytest
 
 from tests.acceptance.doors.pairs import pairs
-from tests.support.doors import LETTERS, FourDoors, Taken, number_of
+from tests.support.servers.doors import LETTERS, FourDoors, Taken, number_of
 
 
 def is_running(four: FourDoors, queue: str) -> bool:

@@ -10,8 +10,8 @@ from http.client import HTTPConnection, HTTPResponse
 import pytest
 
 from tests.acceptance.doors.pairs import pairs
-from tests.support.doors import LETTERS, Door, FourDoors, Taken
-from tests.support.sockets import REPLY_S
+from tests.support.servers.doors import LETTERS, Door, FourDoors, Taken
+from tests.support.servers.sockets import REPLY_S
 
 
 @pytest.fixture(scope="module")

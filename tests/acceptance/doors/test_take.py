@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.doors import LETTERS, FourDoors
+from tests.support.servers.doors import LETTERS, FourDoors
 
 GZ_MAX = 1 << 20
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.glidemq import Yard
+from tests.support.servers.glidemq import Yard
 
 _numbers = itertools.count(1)
 

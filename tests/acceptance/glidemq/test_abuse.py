@@ -7,8 +7,8 @@ import subprocess
 import pytest
 import redis
 
-from tests.support.glidemq import Yard
-from tests.support.servers import rss_bytes
+from tests.support.servers.glidemq import Yard
+from tests.support.servers.processes import rss_bytes
 
 
 def said_to(yard: Yard, data: bytes) -> bytes:

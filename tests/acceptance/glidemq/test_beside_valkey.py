@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 import redis
 
-from tests.support.glidemq import Yard
-from tests.support.glidemq_yard import MISSING, find_valkey, running_valkey
+from tests.support.servers.glidemq import Yard
+from tests.support.servers.valkey import MISSING, find_valkey, running_valkey
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 VALKEY: Final = find_valkey(ROOT)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.glidemq_yard import NO_DOOR, has_door, serving
+from tests.support.servers.valkey import NO_DOOR, has_door, serving
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.glidemq import Yard
+from tests.support.servers.glidemq import Yard
 
 
 @pytest.fixture

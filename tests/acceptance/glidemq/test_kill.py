@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from examples.glidemq_producer import Options, add
-from tests.support.glidemq_yard import NO_DOOR, has_door, serving
+from tests.support.servers.valkey import NO_DOOR, has_door, serving
 
 pytestmark = pytest.mark.skipif(not has_door(), reason=NO_DOOR)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.support.glidemq import Yard
+from tests.support.servers.glidemq import Yard
 
 
 def test_connecting(client: Any) -> None:

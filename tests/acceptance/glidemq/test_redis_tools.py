@@ -10,7 +10,7 @@ from bench.load import Shape
 from bench.redis_benchmark import RedisBenchmark, find_redis_benchmark
 from bench.resp import Resp
 from bench.scenarios import glidemq
-from tests.support.glidemq_yard import NO_DOOR, has_door, serving
+from tests.support.servers.valkey import NO_DOOR, has_door, serving
 
 NOW_MS = 1_709_750_400_000
 CLI = shutil.which("redis-cli")

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from examples.glidemq_producer import Options, add
-from tests.support.glidemq import Yard
+from tests.support.servers.glidemq import Yard
 
 NAMES = [f"orders.{number}" for number in range(20)]
 

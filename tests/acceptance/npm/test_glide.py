@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from bench.rivals import ROOT
-from tests.support.glidemq_yard import (
+from tests.support.servers.valkey import (
     MISSING,
     NO_DOOR,
     find_valkey,

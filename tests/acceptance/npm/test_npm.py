@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.support.bunqueue import durable
-from tests.support.originals_bunqueue import MISSING, Bunqueue, find_bunqueue, running_bunqueue
+from tests.support.servers.bunqueue import durable
+from tests.support.servers.originals import MISSING, Bunqueue, find_bunqueue, running_bunqueue
 
 SCRIPT: Final = Path(__file__).with_name("cases.ts")
 LIST_S: Final = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard
-from tests.support.faults import Faults, Unavailable, build_library
+from tests.support.servers.faults import Faults, Unavailable, build_library
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import Final
 
-from tests.support.patience import PATIENCE_S
-from tests.support.sockets import SocketPeer, connect, stat
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.servers.sockets import SocketPeer, connect, stat
 
 REPLY_S: Final = PATIENCE_S
 # Long enough that no lease ends and no delay is over while a test runs.
@@ -127,9 +127,9 @@ class Ledger:
 
     def inserted(self, job_id: int, serial: int, promised: tuple[str, int]) -> None:
         """Note an answered put; others may have had the job before its answer was read here."""
-        is_news = job_id not in self._serial_by_id
+        must_log = job_id not in self._serial_by_id
         entry = self.meet(job_id, self.body_of(serial))
-        if entry is not None and is_news:
+        if entry is not None and must_log:
             entry.settle(0, promised)
 
     def deleted(self, job_id: int) -> None:

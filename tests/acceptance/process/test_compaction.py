@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put_id
-from tests.support.sockets import SocketPeer
+from tests.support.servers.sockets import SocketPeer
 
 
 def bury(peer: SocketPeer, body: bytes) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.process.ledger import Crew, Ledger
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put, put_id, times
-from tests.support.faults import Faults
+from tests.support.servers.faults import Faults
 
 # A sync this slow is done by the thread.
 SLOW_US = 3000

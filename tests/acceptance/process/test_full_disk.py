@@ -11,8 +11,8 @@ import pytest
 
 from tests.acceptance.process.ledger import Crew, Ledger
 from tests.acceptance.process.yards import Yard, await_true, put, put_id, times
-from tests.support.faults import Faults, Unavailable, small_disk
-from tests.support.sockets import SocketPeer
+from tests.support.servers.faults import Faults, Unavailable, small_disk
+from tests.support.servers.sockets import SocketPeer
 
 OUT_OF_MEMORY = b"OUT_OF_MEMORY\r\n"
 BODY = b"b" * 3000

@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from jobyard.protocols.bunqueue.http.routes import ROWS
-from tests.support.bunqueue_templates import TEMPLATES
-from tests.support.hostile import WORDS, as_json, frame, places, put
-from tests.support.servers import JOBYARD, Process, parse_address, parse_ready
+from tests.support.servers.processes import DOORS, start_doors
+from tests.support.values.bunqueue_commands import TEMPLATES
+from tests.support.values.hostile import WORDS, as_json, frame, places, put
 
 WAIT_S: Final = 60.0
 VALUES: Final[tuple[object, ...]] = (1 << 63, 1 << 64, -(1 << 64), 1e19, -1e308)
@@ -27,20 +27,12 @@ class Doors:
     """A server with all doors open."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        doors = [f"--{name}=127.0.0.1:0" for name in ("beanstalk", "bunqueue", "http", "glidemq")]
-        command = [*JOBYARD, "serve", *doors, "--data", str(folder), "--log-level", "error"]
-        self.process = Process([*command, *flags])
-        self.addresses = {
-            name: parse_address(text)
-            for name, text in parse_ready(self.process.read_line()).items()
-            if name in {"beanstalk", "bunqueue", "http", "glidemq"}
-        }
+        given = ("--data", str(folder), "--log-level", "error", *flags)
+        self.process, self.addresses = start_doors(DOORS, *given)
 
     def connect(self, door: str) -> socket.socket:
         """Open a connection."""
-        address = self.addresses[door]
-        assert isinstance(address, tuple)
-        sock = socket.create_connection(address, WAIT_S)
+        sock = socket.create_connection(self.addresses[door], WAIT_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 

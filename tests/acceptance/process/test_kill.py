@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.process.ledger import Crew, Ledger
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, times
-from tests.support.sockets import stat
+from tests.support.servers.sockets import stat
 
 # Most servers die young; every fifth lives long enough to compact what the others left.
 SHORT_LIFE_S = 0.25

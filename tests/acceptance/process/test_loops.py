@@ -9,8 +9,8 @@ import pytest
 
 from tests.acceptance.process.ledger import Crew, Ledger
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, times
-from tests.support.servers import Server, start_jobyard
-from tests.support.sockets import SILENCE_S, connect
+from tests.support.servers.processes import Server, start_jobyard
+from tests.support.servers.sockets import SILENCE_S, connect
 
 LOOPS = ["epoll", "uvloop", "asyncio"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put_id
-from tests.support.servers import run_to_end
+from tests.support.servers.processes import run_to_end
 
 CALLS = "pwrite64,fdatasync,fsync,sendto,accept4,accept,write,rename,renameat,unlinkat"
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.http_text import handshake
-from tests.support.servers import JOBYARD, Process, parse_address, parse_ready
+from tests.support.clients.http_text import handshake
+from tests.support.servers.processes import JOBYARD, Process, parse_address, parse_ready
 
 ANSWER_S: Final = 20.0
 ELSEWHERE: Final = "Origin: https://elsewhere.example"

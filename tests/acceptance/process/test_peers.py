@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put, put_id, times
-from tests.support.patience import PATIENCE_S
-from tests.support.servers import rss_bytes
-from tests.support.sockets import SILENCE_S, SocketPeer, await_stat
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.servers.processes import rss_bytes
+from tests.support.servers.sockets import SILENCE_S, SocketPeer, await_stat
 
 MIB = 1 << 20
 LOOPS = ["epoll", "uvloop", "asyncio"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.process.ledger import Crew, Ledger
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, put_id, times
-from tests.support.faults import PowerDisk, Unavailable
+from tests.support.servers.faults import PowerDisk, Unavailable
 
 DISK_SIZE = 64 << 20
 LONG_SIZE = 1_100_000

@@ -13,7 +13,7 @@ import pytest
 from jobyard.server.server import STOP_WAIT_S
 from tests.acceptance.process.ledger import Crew, Ledger
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put, put_id, times
-from tests.support.sockets import SILENCE_S, await_stat, stat
+from tests.support.servers.sockets import SILENCE_S, await_stat, stat
 
 LOOPS = ["epoll", "uvloop", "asyncio"]
 # What the server may take to stop; it gives slow clients half of it.

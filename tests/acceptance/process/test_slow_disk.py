@@ -4,8 +4,8 @@ import contextlib
 from pathlib import Path
 
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put, put_id
-from tests.support.faults import Faults
-from tests.support.sockets import SILENCE_S, SocketPeer
+from tests.support.servers.faults import Faults
+from tests.support.servers.sockets import SILENCE_S, SocketPeer
 
 SLOW_US = 5_000
 VERY_SLOW_US = 500_000

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.process.yards import SMALL_SEGMENTS, Yard, await_true, put_id
-from tests.support.servers import JOBYARD, run_to_end
+from tests.support.servers.processes import JOBYARD, run_to_end
 
 EXIT_DAMAGED = 3
 

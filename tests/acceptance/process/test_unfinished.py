@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.acceptance.process.yards import await_true, times
-from tests.support.http_text import handshake
-from tests.support.patience import PATIENCE_S
-from tests.support.servers import JOBYARD, Process, parse_address, parse_ready, rss_bytes
+from tests.support.clients.http_text import handshake
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.servers.processes import JOBYARD, Process, parse_address, parse_ready, rss_bytes
 
 MIB = 1 << 20
 SIZE = 60 * MIB

@@ -23,7 +23,7 @@ from jobyard.server.outbound import (
     resolve_name,
 )
 from jobyard.server.webhooks import HOOK_THREADS_MAX
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.patience import PATIENCE_S
 from tests.unit.server.test_webhooks import Gate, receiving, stand
 
 PUBLIC = "93.184.216.34"

@@ -8,16 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.support.patience import PATIENCE_S
-from tests.support.servers import (
-    JOBYARD,
-    Process,
-    Server,
-    ServerFailed,
-    parse_address,
-    parse_ready,
-)
-from tests.support.sockets import SocketPeer, connect
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.servers.processes import JOBYARD, Process, Server, await_ready, parse_address
+from tests.support.servers.sockets import SocketPeer, connect
 
 # Segments so small that a second of load rolls and compacts many; history would keep them.
 SMALL_SEGMENTS: Final = ("--segment-size", "64KiB", "--events-bytes", "0")
@@ -79,12 +72,7 @@ class Yard:
     def start(self) -> None:
         """Start a server and wait until it is ready."""
         process = self.launch()
-        try:
-            ready = parse_ready(process.read_line())
-        except ServerFailed:
-            process.close()
-            raise
-        self._server = Server(process, parse_address(ready["beanstalk"]))
+        self._server = Server(process, parse_address(await_ready(process)["beanstalk"]))
 
     def kill(self) -> None:
         """Send SIGKILL; everything the kernel has stays."""

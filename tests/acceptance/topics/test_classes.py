@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_yard import HttpYard, Topics
-from tests.support.sockets import connect
+from tests.support.servers.http import HttpYard, Topics
+from tests.support.servers.sockets import connect
 
 LOOPS = ("epoll", "uvloop", "asyncio")
 

@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from tests.support.http_yard import HttpYard, Topics
+from tests.support.servers.http import HttpYard, Topics
 
 MARK = b"find me here"
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.acceptance.topics.test_socket import Talk
 from tests.acceptance.topics.test_watch import Reader
-from tests.support.http_yard import HttpYard, Topics
-from tests.support.sockets import SocketPeer, connect
+from tests.support.servers.http import HttpYard, Topics
+from tests.support.servers.sockets import SocketPeer, connect
 
 PATH = "/v0/topics/_events"
 LOOPS = ["epoll", "asyncio"]

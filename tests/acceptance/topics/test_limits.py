@@ -6,7 +6,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from tests.support.http_yard import HttpYard, Topics
+from tests.support.servers.http import HttpYard, Topics
 
 
 @pytest.mark.parametrize("is_flag", [True, False])

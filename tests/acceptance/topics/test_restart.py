@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_yard import HttpYard, Topics
+from tests.support.servers.http import HttpYard, Topics
 
 CYCLES = 20
 FLAGS = ("--segment-size", "64KiB")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http_yard import HttpYard, Topics
+from tests.support.servers.http import HttpYard, Topics
 
 pytestmark = pytest.mark.skipif(
     find_spec("schemathesis") is None, reason="schemathesis is not installed"

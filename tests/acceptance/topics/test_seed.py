@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_yard import HttpYard
+from tests.support.servers.http import HttpYard
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 

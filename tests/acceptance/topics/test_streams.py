@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_yard import HttpYard, Topics
+from tests.support.servers.http import HttpYard, Topics
 
 # Far less than any lease or any wait below: what happens within was no matter of time.
 SOON_S = 5.0

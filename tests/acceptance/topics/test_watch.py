@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http_yard import HttpYard, Topics
+from tests.support.servers.http import HttpYard, Topics
 
 STREAMS = 50
 RECORDS = 40

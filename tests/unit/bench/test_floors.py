@@ -11,7 +11,7 @@ import pytest
 from bench.load import Load, Shape, compile_load
 from bench.servers import KINDS, Stable
 from bench.topics import records_body
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 

@@ -15,7 +15,7 @@ from bench.resp import Resp
 from bench.scenarios import glidemq
 from bench.servers import KINDS, Rivals, Running, Stable
 from bench.valkey import Valkey, find_valkey
-from tests.support.glidemq_yard import NO_DOOR, has_door
+from tests.support.servers.valkey import NO_DOOR, has_door
 
 VALKEY = find_valkey(ROOT)
 NOW_MS = 1_709_750_400_000

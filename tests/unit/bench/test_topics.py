@@ -9,7 +9,7 @@ import pytest
 from bench.load import BenchError
 from bench.servers import KINDS, Stable
 from bench.topics import Topic, TopicState
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.patience import PATIENCE_S
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from jobyard.protocols.session import Session
-from tests.support.bare_doors import BareDoors
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
 
 # Makes an uncommitted change; returns the session of another client that got to know it.
 Scene = Callable[[BareDoors], Session]
@@ -18,7 +18,7 @@ Scene = Callable[[BareDoors], Session]
 
 def commit(site: BareDoors) -> None:
     """Make everything so far durable."""
-    site.others.site.commit()
+    site.commit()
 
 
 def topic_deleted(site: BareDoors) -> Session:
@@ -116,7 +116,7 @@ def job_removed_over_resp(site: BareDoors) -> Session:
     parts = f"job:{job_id} stream scheduled completed failed events log:{job_id}"
     library.call("removeJob", parts.split(), job_id)
     other = site.library()
-    other.client.send_raw(b"PING\r\nHGETALL %s\r\nPING\r\n" % library.key(f"job:{job_id}").encode())
+    other.client.feed(b"PING\r\nHGETALL %s\r\nPING\r\n" % library.key(f"job:{job_id}").encode())
     assert other.client.hear() == [b"PONG", [], b"PONG"]
     return other.client.session
 

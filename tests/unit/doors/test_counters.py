@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.support.bare_doors import BareDoors
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
 
 _TOTAL = re.compile(r"^((?:bunqueue_jobs_\w+|jobyard_jobs)_total(?:{.*})?) (\d+)$", re.MULTILINE)
 
@@ -112,7 +112,7 @@ def test_what_a_full_disk_puts_off_is_counted_once_when_it_happens(site: BareDoo
     worker, library = site.bunqueue(), site.library()
     gone = worker.push("other", ttl=1000)
     dead = library.add(ttl=1000).decode()
-    site.others.site.commit()
+    site.commit()
     assert isinstance(site.storage, MemoryStorage)
     site.storage.capacity = 0
     site.journal.spares.clear()

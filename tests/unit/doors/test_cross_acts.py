@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.support.random_doors import RandomDoors
+from tests.support.random.crowd import Crowd
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_any_acts_at_all_doors_leave_the_yard_whole(seed: int) -> None:
-    doors = RandomDoors(seed)
+    crowd = Crowd(seed, "p", "q")
     for _ in range(150):
-        doors.step()
-    doors.site.after_a_crash()
+        crowd.step()
+    crowd.doors.after_a_crash()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jobyard.protocols.bunqueue.webhooks import LOOK_MS
-from tests.support.bare_doors import BareDoors
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_webhooks_are_told_results_of_either_kind(site: BareDoors) -> None:
     client.push(data=1)
     [(number, entry)] = library.read()
     library.complete(number, entry, "[2]")
-    site.others.site.commit()
+    site.commit()
     site.tick(LOOK_MS)
     posts = [json.loads(post[-1])["data"] for post in site.others.life.posts]
     assert posts == [{"a": 1}, "plain", [2]]

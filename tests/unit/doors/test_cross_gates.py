@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.crossing import DOORS, QUEUE, WAITS, Crossing
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.crossing import DOORS, QUEUE, WAITS, Crossing
+from tests.support.site.storage import MemoryStorage
 
 Act = Callable[[Crossing], object]
 
@@ -24,7 +24,7 @@ RESUMES: dict[str, Act] = {
 
 
 def nothing_to_take(doors: Crossing) -> bool:
-    return all(doors.take(door) is None for door in DOORS)
+    return all(doors.take_at(door) is None for door in DOORS)
 
 
 def shown_paused(doors: Crossing) -> tuple[bool, bool, bool]:
@@ -43,7 +43,7 @@ def test_a_pause_of_any_door_holds_at_all_until_any_door_ends_it(pause: str, res
     doors.make()
     PAUSES[pause](doors)
     for number, door in enumerate(DOORS):
-        doors.put(door, number)
+        doors.put_at(door, number)
     doors.glide.add(priority=1, data="9")
     assert nothing_to_take(doors)
     assert doors.glide.call("popLists", ["priority", "lifo"], 1) == []
@@ -60,7 +60,7 @@ def test_a_pause_of_any_door_holds_at_all_until_any_door_ends_it(pause: str, res
 def test_a_flag_has_no_end_and_a_pause_for_a_time_has() -> None:
     doors = Crossing()
     doors.make()
-    doors.put("topics", 1)
+    doors.put_at("topics", 1)
     doors.bun.ok("Pause", queue=QUEUE)
     assert doors.bean.of_tube("pause") == "4294967295"
     doors.bean.ask(f"pause-tube {QUEUE} 5")
@@ -79,7 +79,7 @@ def test_a_flag_has_no_end_and_a_pause_for_a_time_has() -> None:
 def test_who_waits_is_served_when_a_pause_for_a_time_is_over(how: str) -> None:
     doors = Crossing()
     doors.make()
-    doors.put("bunqueue", 1)
+    doors.put_at("bunqueue", 1)
     doors.bean.ask(f"pause-tube {QUEUE} 5")
     waiting = doors.wait(how)
     doors.tick(4999)
@@ -100,14 +100,14 @@ def test_only_pause_tube_counts_as_one() -> None:
 def test_the_flag_outlives_the_server_and_a_pause_for_a_time_does_not() -> None:
     doors = Crossing(MemoryStorage())
     doors.make()
-    doors.put("topics", 1)
+    doors.put_at("topics", 1)
     doors.glide.call("pause", ["meta", "events"])
     doors.bean.ask(f"pause-tube {QUEUE} 60")
-    after = doors.reboot()
+    after = doors.after_a_crash()
     assert shown_paused(after) == (True, True, True)
     assert nothing_to_take(after)
     after.bun.ok("Resume", queue=QUEUE)
-    assert after.take("glide-mq") == 1
+    assert after.take_at("glide-mq") == 1
 
 
 LIMITS: dict[str, Act] = {
@@ -124,9 +124,9 @@ def test_so_many_run_at_once_at_all_doors_together(limit: str, door: str) -> Non
     doors = Crossing()
     doors.make()
     for number in range(4):
-        doors.put(DOORS[number], number)
+        doors.put_at(DOORS[number], number)
     # One that ran before the limit was set counts as well.
-    assert doors.take(door) == 0
+    assert doors.take_at(door) == 0
     LIMITS[limit](doors)
     ((job_id, entry),) = doors.glide.read(count=9)
     assert job_id == "2"
@@ -147,10 +147,10 @@ def test_so_many_run_at_once_at_all_doors_together(limit: str, door: str) -> Non
 def test_a_running_job_that_is_removed_lets_the_next_run(how: str, door: str) -> None:
     doors = Crossing()
     doors.make()
-    doors.put(door, 1)
+    doors.put_at(door, 1)
     doors.bun.ok("SetConcurrency", queue=QUEUE, limit=1)
-    assert doors.take("glide-mq") == 1
-    doors.put("topics", 2)
+    assert doors.take_at("glide-mq") == 1
+    doors.put_at("topics", 2)
     waiting = doors.wait(how)
     assert doors.glide.client.ask("DEL", doors.glide.key("job:1")) == 1
     assert waiting.heard() == 2
@@ -171,8 +171,8 @@ def test_a_rate_is_one_for_all_doors_and_no_waiter_oversleeps_it(rate: str, how:
     doors.make()
     RATES[rate](doors)
     for number in range(4):
-        doors.put(DOORS[number], number)
-    assert [doors.take("beanstalk"), doors.take("glide-mq")] == [0, 1]
+        doors.put_at(DOORS[number], number)
+    assert [doors.take_at("beanstalk"), doors.take_at("glide-mq")] == [0, 1]
     assert nothing_to_take(doors)
     waiting = doors.wait(how)
     doors.tick(499)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from jobyard.model.job import DEAD, LEASED, READY
-from tests.support.crossing import DOORS, QUEUE, Crossing
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.crossing import DOORS, QUEUE, Crossing
+from tests.support.site.storage import MemoryStorage
 
 Act = Callable[[Crossing], object]
 
@@ -139,8 +139,8 @@ def put_lane(doors: Crossing) -> None:
 def test_a_lane_is_kept_by_every_door(door: str) -> None:
     doors = opened()
     put_lane(doors)
-    assert doors.take(door) == 0
-    assert all(doors.take(other) is None for other in DOORS)
+    assert doors.take_at(door) == 0
+    assert all(doors.take_at(other) is None for other in DOORS)
     assert doors.glide.client.ask("HGET", doors.glide.key("ordering"), "lane") == b"3"
     doors.check()
 
@@ -152,7 +152,7 @@ def test_a_turn_stays_with_a_job_that_is_tried_again(keep: str) -> None:
     KEEPS[keep](doors)
     doors.tick(5)
     # The one that started continues before the next one starts.
-    assert [doors.take("bunqueue"), doors.take("bunqueue")] == [0, None]
+    assert [doors.take_at("bunqueue"), doors.take_at("bunqueue")] == [0, None]
     doors.check()
 
 
@@ -164,12 +164,12 @@ def test_the_next_of_a_lane_wakes_who_waits_at_another_door(free: str) -> None:
     if free in {"delete ready", "DEL", "revoke"}:
         # Of the first, which does not run yet.
         FREES[free](doors)
-        assert doors.take("topics") == 1
+        assert doors.take_at("topics") == 1
     else:
         FREES[free](doors)
         waiting = doors.wait("PULL")
         assert waiting.heard() == 1
-    assert doors.take("topics") is None
+    assert doors.take_at("topics") is None
     doors.check()
 
 
@@ -177,8 +177,8 @@ def test_a_lane_delays_no_one_at_any_door() -> None:
     doors = opened()
     put_lane(doors)
     for number, door in enumerate(DOORS):
-        doors.put(door, 10 + number)
-    assert [doors.take("beanstalk") for _ in range(6)] == [0, 10, 11, 12, 13, None]
+        doors.put_at(door, 10 + number)
+    assert [doors.take_at("beanstalk") for _ in range(6)] == [0, 10, 11, 12, 13, None]
 
 
 def test_the_slot_of_a_group_is_free_at_once_wherever_its_job_ran() -> None:
@@ -187,7 +187,7 @@ def test_the_slot_of_a_group_is_free_at_once_wherever_its_job_ran() -> None:
     for number in range(2):
         doors.bun.push(QUEUE, number, groupId="g", maxAttempts=9, backoff=60_000)
     job_id, entry = run_at_glide(doors)
-    assert all(doors.take(door) is None for door in DOORS)
+    assert all(doors.take_at(door) is None for door in DOORS)
     waiting = doors.wait("reserve")
     doors.glide.fail(job_id, entry)
     assert waiting.heard() == 1
@@ -226,7 +226,7 @@ def test_a_parent_whose_child_was_removed_can_be_seen_to_wait_in_vain(free: str)
 @pytest.mark.parametrize("door", DOORS)
 def test_a_child_that_is_tied_twice_is_waited_for_once(door: str) -> None:
     doors = opened()
-    doors.put(door, 1)
+    doors.put_at(door, 1)
     name = doors.bun.ok("GetJobs", queue=QUEUE)["jobs"][0]["id"]
     parent = doors.bun.push("parents", 2, dependsOn=[name])
     doors.bun.ok("UpdateParent", childId=name, parentId=parent)
@@ -242,7 +242,7 @@ def test_a_child_that_is_tied_twice_is_waited_for_once(door: str) -> None:
 def test_the_dead_of_all_families_are_one_line() -> None:
     doors = opened()
     for number, door in enumerate(DOORS):
-        doors.put(door, number)
+        doors.put_at(door, number)
         doors.bean.ask(f"bury {doors.bean.reserve()[0]} 0")
     assert [job["data"] for job in doors.bun.ok("Dlq", queue=QUEUE)["jobs"]] == [0, 1, 2, 3]
     assert doors.glide.client.ask("ZCARD", doors.glide.key("failed")) == 4
@@ -251,14 +251,14 @@ def test_the_dead_of_all_families_are_one_line() -> None:
     keys = ["failed", "scheduled", "events", "id"]
     assert doors.glide.call("retryJobs", keys, 1, doors.glide.ts()) == 1
     assert doors.api.ok(f"{QUEUE}/redrive", {})["redriven"] == 1
-    assert sorted(doors.take("bunqueue") for _ in range(4)) == [0, 1, 2, 3]
+    assert sorted(doors.take_at("bunqueue") for _ in range(4)) == [0, 1, 2, 3]
 
 
 def test_limits_of_the_dead_are_for_jobs_of_bunqueue_alone() -> None:
     doors = opened()
     doors.bun.ok("SetDlqConfig", queue=QUEUE, config={"maxEntries": 1, "maxAge": 1000})
     for number, door in enumerate([*DOORS, "bunqueue"]):
-        doors.put(door, number)
+        doors.put_at(door, number)
         doors.bean.ask(f"bury {doors.bean.reserve()[0]} 0")
     assert [job["data"] for job in doors.bun.ok("Dlq", queue=QUEUE)["jobs"]] == [0, 2, 3, 4]
     doors.tick(5000)
@@ -270,7 +270,7 @@ def test_limits_of_the_dead_are_for_jobs_of_bunqueue_alone() -> None:
 def test_a_batch_of_acks_ends_all_that_it_may() -> None:
     doors = opened()
     for door in DOORS:
-        doors.put(door, 1)
+        doors.put_at(door, 1)
     names = [doors.bun.pull(QUEUE)["id"] for _ in range(3)]
     doors.bean.reserve()
     held = [
@@ -304,18 +304,18 @@ def test_a_new_configuration_leaves_what_other_doors_have_set() -> None:
 @pytest.mark.parametrize("door", ["beanstalk", "bunqueue", "glide-mq"])
 def test_a_queue_born_at_another_door_is_no_log(door: str) -> None:
     doors = Crossing()
-    doors.put(door, 1)
+    doors.put_at(door, 1)
     answer = doors.api.ask("PUT", f"/v0/topics/{QUEUE}", {"cap_records": 5})
     assert answer.status == 409
     doors.api.put(QUEUE, type="queue", cap_records=5)
-    assert doors.take("topics") == 1
+    assert doors.take_at("topics") == 1
 
 
 @pytest.mark.parametrize("door", ["beanstalk", "bunqueue", "glide-mq"])
 def test_who_acks_or_erases_leaves_no_gap_to_be_told(door: str) -> None:
     doors = opened()
     for number in range(3):
-        doors.put(door, number)
+        doors.put_at(door, number)
     doors.api.ok(
         f"{QUEUE}/ack", {"node": "w", "seqs": [doors.api.claim(QUEUE)["claimed"][0]["$seq"]]}
     )
@@ -341,13 +341,13 @@ def test_only_leases_that_are_to_last_outlive_the_server() -> None:
     doors = Crossing(MemoryStorage())
     doors.api.put(QUEUE, type="queue", leases_durable=True)
     for number, door in enumerate(DOORS * 2):
-        doors.put(door, number)
+        doors.put_at(door, number)
     for _ in range(4):
-        doors.take("topics")
-    doors.take("beanstalk")
-    doors.take("bunqueue")
+        doors.take_at("topics")
+    doors.take_at("beanstalk")
+    doors.take_at("bunqueue")
     doors.glide.read(count=2)
-    after = doors.reboot()
+    after = doors.after_a_crash()
     states = [(int(job.key), job.state, job.deliveries) for job in after.yard.jobs.all()]
     assert sorted(states) == [(seq, LEASED if seq <= 4 else READY, 1) for seq in range(1, 9)]
     assert after.api.ok(f"{QUEUE}/ack", {"node": "w", "seqs": [1, 2, 3, 4, 5]})["skipped"] == [5]
@@ -360,11 +360,11 @@ def test_beside_a_lease_that_outlives_the_server_no_other_of_its_ordering_key_ru
         doors.glide.add(data=str(number), key="k")
     [first] = doors.glide.read()
     assert doors.glide.fail(*first) == b"failed"
-    doors.take("topics")
+    doors.take_at("topics")
     keys = ["failed", "scheduled", "events", "id"]
     assert doors.glide.call("retryJobs", keys, 0, doors.glide.ts()) == 1
     doors.glide.promote()
-    after = doors.reboot()
+    after = doors.after_a_crash()
     assert after.glide.read(count=2) == []
     after.api.ok(f"{QUEUE}/ack", {"node": "w", "seqs": [2]})
     assert [job_id for job_id, _ in after.glide.read(count=2)] == ["1"]
@@ -379,19 +379,19 @@ def test_shelves_lanes_keys_and_the_dead_are_where_they_were_after_a_crash() -> 
     doors.glide.add(data="12", lifo=1)
     doors.glide.add(data="13", delay=9000, custom="own")
     doors.bun.push(QUEUE, 14, uniqueKey="k", jobId="mine")
-    doors.put("beanstalk", 15)
-    doors.put("topics", 16)
+    doors.put_at("beanstalk", 15)
+    doors.put_at("topics", 16)
     doors.bean.ask("bury 1 0")
-    assert doors.take("beanstalk") == 12
+    assert doors.take_at("beanstalk") == 12
     doors.bean.ask("bury 6 0")
     counts = doors.glide.counts()
-    after = doors.reboot()
+    after = doors.after_a_crash()
     assert after.glide.counts() == {**counts, "active": 0}
     assert after.bun.push(QUEUE, 0, uniqueKey="k") == "mine"
     assert after.glide.add(custom="own") == b"duplicate"
     (dead,) = [job for job in after.yard.jobs.all() if job.state == DEAD]
     assert dead.key == 6
-    assert [after.take("bunqueue") for _ in range(7)] == [0, 14, 15, 16, 11, 10, None]
+    assert [after.take_at("bunqueue") for _ in range(7)] == [0, 14, 15, 16, 11, 10, None]
     after.tick(9000)
-    assert after.take("topics") == 13
+    assert after.take_at("topics") == 13
     after.check()

@@ -4,8 +4,8 @@ only the client that took the job may end it."""
 import pytest
 
 from jobyard.model.job import DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
-from tests.support.crossing import DOORS, QUEUE, Crossing
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.crossing import DOORS, QUEUE, Crossing
+from tests.support.site.storage import MemoryStorage
 
 # A door and, for bunqueue, whether with a lock.
 LEASES = ("beanstalk", "bunqueue", "lock", "glide-mq", "topics", "work")
@@ -34,7 +34,7 @@ def take(doors: Crossing, how: str) -> None:
     elif how == "work":
         doors.connect().listen(f"/v0/topics/{QUEUE}/work?node=w8&max=1")
     else:
-        assert doors.take(how) == 1
+        assert doors.take_at(how) == 1
 
 
 def opened(**config: object) -> Crossing:
@@ -197,7 +197,7 @@ def test_a_time_to_live_is_over_as_the_family_has_it() -> None:
     assert doors.bun.ok("Count", queue="n")["count"] == 0
     assert glide.job("1")["failedReason"] == "expired"
     assert doors.another_bean("g").ask("kick 9") == "KICKED 1"
-    assert doors.take("beanstalk") is None
+    assert doors.take_at("beanstalk") is None
     assert doors.api.diff(QUEUE, from_seq=0)["tombstone"]["reason"] == "ttl"
 
 
@@ -350,7 +350,7 @@ def test_a_worker_of_before_a_restart_has_lost_a_job_that_another_door_took(how:
     doors.make()
     put(doors, "glide-mq")
     ((job_id, entry),) = doors.glide.read()
-    after = doors.reboot()
+    after = doors.after_a_crash()
     waiting = after.wait(how)
     assert waiting.heard() == 1
     waiting.vanish()
@@ -368,6 +368,6 @@ def test_a_worker_of_before_a_restart_may_end_what_nobody_took() -> None:
     doors.make()
     put(doors, "glide-mq")
     ((job_id, entry),) = doors.glide.read()
-    after = doors.reboot()
+    after = doors.after_a_crash()
     after.glide.complete(job_id, entry)
     assert after.glide.state(job_id) == "completed"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.crossing import QUEUE, Crossing
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import ALL_HISTORY
+from tests.support.doors.crossing import QUEUE, Crossing
+from tests.support.site.site import ALL_HISTORY
+from tests.support.site.storage import MemoryStorage
 
 CHANGES = {
     "promoteJob": ("1",),
@@ -91,7 +91,7 @@ def test_a_number_that_was_chosen_for_an_id_is_nobodys_seq() -> None:
     }  # fmt: skip
     doors.check()
     assert doors.glide.add(custom="11") == b"11"
-    after = doors.reboot()
+    after = doors.after_a_crash()
     after.bean.put("12")
     assert after.glide.job("12")["data"] == "12"
     assert after.glide.client.ask("DEL", after.glide.key("job:11")) == 1

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jobyard.protocols.bunqueue.webhooks import LOOK_MS
-from tests.support.crossing import QUEUE, Crossing
+from tests.support.doors.crossing import QUEUE, Crossing
 
 
 @pytest.mark.parametrize(

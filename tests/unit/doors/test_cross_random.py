@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.crowd import Crowd
+from tests.support.random.crowd import Crowd
 
 
 @pytest.mark.parametrize("seed", range(6))

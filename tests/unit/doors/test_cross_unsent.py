@@ -5,13 +5,13 @@ import json
 import pytest
 
 from jobyard.model.job import LEASED, READY, Job
-from tests.support.crossing import DOORS, QUEUE, Crossing
-from tests.support.resp import pack
+from tests.support.clients.resp import pack
+from tests.support.doors.crossing import DOORS, QUEUE, Crossing
 
 
 def put(doors: Crossing, door: str = "topics") -> Job:
     doors.make()
-    doors.put(door, 7)
+    doors.put_at(door, 7)
     job = doors.yard.jobs.get(1)
     assert job is not None
     return job
@@ -79,7 +79,7 @@ def test_what_a_worker_was_not_told_of_is_not_its_own(name: str, *, is_told: boo
         assert session.take_output()
     session.closed(doors.now_ms)
     assert job.state == (LEASED if is_told else READY)
-    assert doors.take("beanstalk") == (None if is_told else 7)
+    assert doors.take_at("beanstalk") == (None if is_told else 7)
     doors.check()
 
 
@@ -87,7 +87,7 @@ def test_the_next_job_is_given_back_if_the_end_of_the_last_was_not_answered() ->
     doors = Crossing()
     doors.make()
     for number in range(3):
-        doors.put("glide-mq", number)
+        doors.put_at("glide-mq", number)
     worker = doors.library(QUEUE)
     ((job_id, entry),) = worker.read()
     for _ in range(2):
@@ -95,7 +95,7 @@ def test_the_next_job_is_given_back_if_the_end_of_the_last_was_not_answered() ->
         answer = worker.next(job_id, entry)
         job_id, entry = answer[2].decode(), answer[3].decode()
     assert doors.yard.queues[QUEUE].done.live_count == 2
-    doors.put("glide-mq", 3)
+    doors.put_at("glide-mq", 3)
     parts = ["stream", "completed", "events", f"job:{job_id}", "metrics:completed"]
     words = (
         "FCALL", "glidemq_completeAndFetchNext", 5, *worker.keys(*parts), job_id, entry, '"ok"',
@@ -105,7 +105,7 @@ def test_the_next_job_is_given_back_if_the_end_of_the_last_was_not_answered() ->
     worker.client.session.closed(doors.now_ms)
     # What was done is done; what came with the answer did not arrive.
     assert doors.yard.queues[QUEUE].done.live_count == 3
-    assert doors.take("bunqueue") == 3
+    assert doors.take_at("bunqueue") == 3
     doors.check()
 
 
@@ -122,4 +122,4 @@ def test_a_worker_that_waited_and_was_not_told_has_nothing() -> None:
     assert job is not None
     assert job.state == LEASED
     session.closed(doors.now_ms)
-    assert doors.take("beanstalk") == 7
+    assert doors.take_at("beanstalk") == 7

@@ -8,8 +8,8 @@ import pytest
 from jobyard.engine.jobs.take import take
 from jobyard.journal.damage import CORRUPT_TEXT
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.bare_doors import BareDoors
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
 
 SIZE = 9000
 
@@ -24,7 +24,7 @@ def site() -> BareDoors:
 
 def damage(site: BareDoors) -> None:
     """Damage the first body there is."""
-    site.others.site.commit()
+    site.commit()
     site.yard.bodies.cool()
     heal(site)
 
@@ -140,7 +140,7 @@ def test_a_topic_fails_where_the_damage_begins_and_nowhere_else(site: BareDoors)
     api.write("t", "first")
     api.write("t", "x" * SIZE)
     api.write("t", "third")
-    site.others.site.commit()
+    site.commit()
     jobs = site.yard.jobs.all()
     jobs[0].body = b'"first"'
     assert isinstance(site.storage, MemoryStorage)
@@ -169,12 +169,12 @@ def test_who_waits_for_the_next_job_of_a_topic_is_told_too(site: BareDoors) -> N
 def test_the_rest_of_a_queue_is_taken_past_many_damaged_jobs(site: BareDoors) -> None:
     client = site.bunqueue()
     ids = [client.push(data=f"{number}" * SIZE) for number in range(5)]
-    site.others.site.commit()
+    site.commit()
     assert isinstance(site.storage, MemoryStorage)
     for job in site.yard.jobs.all()[:4]:
         place = int(job.place)
         site.storage.flip(site.journal.segments[place >> 32].name, (place & 0xFFFFFFFF) + 9, 1)
-    lease_set = site.others.site.connect().lease_set
+    lease_set = site.beanstalk().lease_set
     lease = take(site.yard, [site.yard.queues["q"]], lease_set, TERMS, site.now_ms)
     assert lease is not None
     assert [client.state(one) for one in ids] == ["failed"] * 4 + ["active"]

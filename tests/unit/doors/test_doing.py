@@ -1,8 +1,8 @@
 """The command named in the log when something unexpected happens."""
 
 from jobyard.protocols.beanstalk.commands import name_of
-from tests.support.bare_doors import BareDoors
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
 
 
 def test_a_command_is_told_with_its_protocol_and_without_its_arguments() -> None:

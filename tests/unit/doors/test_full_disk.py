@@ -5,8 +5,8 @@ import json
 import pytest
 
 from jobyard.engine.jobs.finish import NOT_KEPT
-from tests.support.bare_doors import BareDoors
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.doors import BareDoors
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture
@@ -16,12 +16,12 @@ def site() -> BareDoors:
 
 def fill(site: BareDoors) -> None:
     """Put jobs until none is taken any more."""
-    site.others.site.commit()
+    site.commit()
     assert isinstance(site.storage, MemoryStorage)
     site.storage.capacity = site.storage.used() + 4 * site.journal.segment_size
     client = site.bunqueue()
     while client.ask("PUSH", queue="fill", data="x" * 20_000)["ok"]:
-        site.others.site.commit()
+        site.commit()
     site.storage.capacity = 0
     assert site.journal.is_full
 
@@ -31,7 +31,7 @@ def test_after_one_file_that_could_not_be_made_results_are_kept(site: BareDoors)
     ids = [client.push(data=number) for number in range(100)]
     for _ in ids:
         client.pull()
-    site.others.site.commit()
+    site.commit()
     # As after a single ENOSPC or EMFILE for a spare file.
     site.journal.note_full()
     for number, job_id in enumerate(ids):
@@ -52,7 +52,7 @@ def test_a_finished_job_stays_done_with_or_without_its_result(site: BareDoors) -
     size = site.journal.segment_size // 40
     for job_id in ids:
         client.ok("ACK", id=job_id, result="r" * size)
-        site.others.site.commit()
+        site.commit()
     assert [client.state(one) for one in ids] == ["completed"] * 60
     lost = 0
     for job_id in ids:

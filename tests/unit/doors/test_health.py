@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.bare_doors import BareDoors
+from tests.support.doors.doors import BareDoors
 
 
 @pytest.fixture

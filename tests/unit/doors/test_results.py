@@ -7,9 +7,10 @@ import pytest
 from jobyard.engine.jobs.finish import NOT_KEPT
 from jobyard.journal.damage import CORRUPT_RESULT
 from jobyard.model.job import DONE
-from tests.support.bare_doors import BareDoors
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount
+from tests.support.doors.doors import BareDoors
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 SIZES = (0, 5, 3000, 9000, 200_000)
 
@@ -35,7 +36,7 @@ def finish(site: BareDoors, size: int) -> str:
 
 
 def commit(site: BareDoors) -> None:
-    site.others.site.commit()
+    site.commit()
     site.check()
 
 
@@ -92,13 +93,13 @@ def test_compaction_takes_results_along(site: BareDoors) -> None:
     commit(site)
     places = [int(job.outcome().result_place) for job in site.yard.jobs.all()]
     client = site.bunqueue()
-    compactor = site.others.site.compactor
+    compactor = site.compactor
     for _ in range(3):
         details = [client.push("x", data="x" * 30_000) for _ in range(80)]
         for job_id in details:
             client.ok("Cancel", id=job_id)
         commit(site)
-        site.others.site.compact()
+        site.compact()
         commit(site)
         check(site, ids)
     assert compactor.dropped_count > 2

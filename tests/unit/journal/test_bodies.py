@@ -4,8 +4,10 @@ from jobyard.engine.jobs.take import take, take_job
 from jobyard.errors import NotFound, YardFull
 from jobyard.model.job import DEAD, READY
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, buried, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import buried, snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 SIZES = (100, 4096, 4097, 9000)
 
@@ -50,7 +52,7 @@ def test_a_body_stays_in_memory_until_its_batch_is_written() -> None:
     assert site.bodies.in_memory == 0
 
 
-def test_a_body_that_fits_again_when_it_could_be_let_go_is_kept() -> None:
+def test_a_body_that_fits_again_when_it_could_be_freed_is_kept() -> None:
     site = OpenYard(MemoryStorage(), budget=60)
     first, second = site.put(b"x" * 50), site.put(b"y" * 50)
     site.yard.apply_gone(first)

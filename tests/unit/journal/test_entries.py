@@ -1,6 +1,7 @@
 from jobyard.model.entry import EntryKind
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def values_of(site: OpenYard) -> dict[bytes, bytes]:

@@ -17,8 +17,11 @@ from jobyard.journal.format.segment import (
 from jobyard.journal.journal import Journal
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS, SEGMENT_SIZE
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 # -- placement ---------------------------------------------------------------------------------
 
@@ -151,7 +154,7 @@ def test_nobody_waits_for_a_lease_or_for_an_end_by_time() -> None:
     site.commit()
     appended, batch = site.journal.appended, job.batch
     site.take(site.connect().lease_set)
-    site.tick(1000)
+    site.jump(1000)
     assert site.yard.counters.timed_out_total() == 1
     assert (site.journal.appended, job.batch) == (appended, batch)
     assert site.journal.newest() > appended

@@ -12,8 +12,8 @@ from jobyard.journal.format.segment import (
 )
 from jobyard.journal.outgoing import OutgoingBatch
 from jobyard.journal.unsummed import Unsummed
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 LARGE = 100_000
 

@@ -98,7 +98,7 @@ def test_an_answer_may_wait_for_the_disk_where_others_go_before_it() -> None:
     plain.hand(b"p", 3)
     gate.release_up_to(3, 0)
     assert (careful_wire.sent, plain_wire.sent) == ([], [b"p"])
-    assert gate.sync_asked == 3
+    assert gate.held_sync_batch == 3
     assert gate.held == [careful]
     gate.release_up_to(4, 3)
     assert careful_wire.sent == [b"c"]
@@ -123,7 +123,7 @@ def test_an_answer_that_is_on_the_disk_asks_for_nothing() -> None:
     outbox, wire = pair(gate)
     outbox.hand_synced(b"a", 7, 5)
     assert wire.sent == [b"a"]
-    assert gate.sync_asked == 0
+    assert gate.held_sync_batch == 0
     outbox.hand_synced(b"b", 8, 5)
     assert wire.sent == [b"a"]
     gate.release_up_to(8, 5)
@@ -218,7 +218,7 @@ def test_a_long_answer_may_wait_for_the_disk() -> None:
     gate = Gate()
     outbox, wire = pair(gate)
     outbox.hand_all(PIECES, 2, 3)
-    assert gate.sync_asked == 3
+    assert gate.held_sync_batch == 3
     gate.release_up_to(3, 2)
     assert wire.sent == []
     gate.release_up_to(4, 3)

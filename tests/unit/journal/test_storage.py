@@ -1,7 +1,7 @@
 import pytest
 
 from jobyard.journal.storage import Storage
-from tests.support.memory_storage import MemoryStorage
+from tests.support.site.storage import MemoryStorage
 
 
 def test_the_seam_itself_holds_nothing() -> None:

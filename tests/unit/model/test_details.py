@@ -10,8 +10,6 @@ from jobyard.model.details import (
     FailureReason,
     JobDetails,
     LogLine,
-    Member,
-    MemberState,
     Outcome,
 )
 from jobyard.model.details_codec import (
@@ -27,9 +25,10 @@ from jobyard.model.details_codec import (
 )
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import MSGPACK, Job
+from jobyard.model.members import Member, MemberState
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
-from tests.support.yards import extra_facts
+from tests.support.site.snapshot import extra_facts
 
 TEXTS = st.text(max_size=20)
 TIMES = st.integers(1, 1 << 50)

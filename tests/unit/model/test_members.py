@@ -2,9 +2,9 @@
 
 import pytest
 
-from jobyard.model.details import JobDetails, Member, MemberState
+from jobyard.model.details import JobDetails
 from jobyard.model.details_codec import absorb, encode_details, size_of
-from jobyard.model.members import SCANNED_MAX, MemberIndex
+from jobyard.model.members import SCANNED_MAX, Member, MemberIndex, MemberState
 
 
 def many(count: int) -> JobDetails:

@@ -9,7 +9,7 @@ from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
 from jobyard.model.waiter import Waiter
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.yards import OpenYard
+from tests.support.site.yard import OpenYard
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(0, 100)), max_size=60))

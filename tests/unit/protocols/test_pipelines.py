@@ -6,8 +6,8 @@ import pytest
 
 from jobyard.protocols.bunqueue.session import ASKED_MAX
 from jobyard.protocols.http.limits import SERVED_MAX
-from tests.support.bare_http import BareHttp
-from tests.support.bunqueue import frame, pack
+from tests.support.doors.http import BareHttp
+from tests.support.servers.bunqueue import frame, pack
 
 GET = b"GET /stats HTTP/1.1\r\nHost: yard\r\n\r\n"
 
@@ -27,7 +27,7 @@ def finish(site: BareHttp) -> None:
 
 def test_requests_sent_ahead_are_served_over_turns(site: BareHttp) -> None:
     http = site.call()
-    http.send(GET * (2 * SERVED_MAX + 5))
+    http.feed(GET * (2 * SERVED_MAX + 5))
     heard = [http.unread.count(b"HTTP/1.1 200")]
     while site.slice() or site.yard.tasks.count() > 0:
         heard.append(http.unread.count(b"HTTP/1.1 200"))
@@ -38,8 +38,8 @@ def test_requests_sent_ahead_are_served_over_turns(site: BareHttp) -> None:
 
 def test_a_request_that_comes_while_others_wait_keeps_its_place(site: BareHttp) -> None:
     http = site.call()
-    http.send(GET * (SERVED_MAX + 1))
-    http.send(b"GET /nowhere HTTP/1.1\r\nHost: yard\r\n\r\n")
+    http.feed(GET * (SERVED_MAX + 1))
+    http.feed(b"GET /nowhere HTTP/1.1\r\nHost: yard\r\n\r\n")
     assert http.unread.count(b"HTTP/1.1 ") == SERVED_MAX
     assert http.session.unread_size() > 0
     finish(site)
@@ -50,7 +50,7 @@ def test_a_request_that_comes_while_others_wait_keeps_its_place(site: BareHttp) 
 
 def test_a_connection_that_goes_leaves_nothing_to_do(site: BareHttp) -> None:
     http = site.call()
-    http.send(GET * (SERVED_MAX + 1))
+    http.feed(GET * (SERVED_MAX + 1))
     tcp = site.connect()
     tcp.session.receive(frame(pack({"cmd": "Ping", "reqId": "1"})) * (ASKED_MAX + 1), site.now_ms)
     http.close()

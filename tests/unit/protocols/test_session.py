@@ -3,8 +3,8 @@ import pytest
 from jobyard.journal.journal import Journal
 from jobyard.journal.reply_gate import Gate, Outbox, Sink
 from jobyard.protocols.session import OUTPUT_MAX, Entrance, Peer, Session
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def test_the_seams_promise_and_do_nothing() -> None:
@@ -133,5 +133,5 @@ def test_a_long_answer_can_be_taken_whole() -> None:
     assert not session.has_long()
     assert session.take_pieces() == [b"not long"]
     session.write_long(list(LONG))
-    session.let_go()
+    session.forget_connection()
     assert session.take_output() == b""

@@ -14,9 +14,9 @@ from jobyard.protocols.shared_limits import FREE_SIZE
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.server import Server
-from tests.support.bunqueue import frame, pack
-from tests.support.http_text import handshake, ws_frame
-from tests.support.patience import PATIENCE_S
+from tests.support.clients.http_text import handshake, ws_frame
+from tests.support.servers.bunqueue import frame, pack
+from tests.support.servers.patience import PATIENCE_S
 
 MIB = 1 << 20
 LONG = 3 * MIB

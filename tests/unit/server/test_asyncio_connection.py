@@ -16,7 +16,7 @@ from jobyard.protocols.shared_limits import FREE_SIZE
 from jobyard.server.asyncio_connection import SEND_MAX, STUCK_S, StreamConnection, StreamTurns
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Commits, Turns
-from tests.support.yards import OpenYard
+from tests.support.site.yard import OpenYard
 from tests.unit.server.puppets import Puppet, PuppetEntrance
 
 HIGH_WATER = 64 * 1024

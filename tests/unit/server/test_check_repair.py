@@ -12,7 +12,7 @@ from jobyard.journal.format.segment import segment_name
 from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
-from tests.support.yards import OpenYard
+from tests.support.site.yard import OpenYard
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from jobyard.model.family import BUNQUEUE
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.committer import LAZY_MS, OFF, OS, SYNC
 from jobyard.server.disk import FileStorage
-from tests.support.bare_bunqueue import BareBunqueue
-from tests.support.committers import INTERVAL_MS, SLOW_S, Desk, Heard
-from tests.support.topics import config
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.engine.topics import config
+from tests.support.site.committers import INTERVAL_MS, SLOW_S, Desk, Heard
+from tests.support.site.site import NOW_MS
+from tests.support.site.yard import OpenYard
 
 # -- class sync --------------------------------------------------------------------------------
 
@@ -263,10 +264,10 @@ def test_in_class_os_one_sync_serves_all_who_ask_while_others_pass() -> None:
 def test_in_class_sync_nothing_is_asked_for_beyond_it() -> None:
     desk = careful_desk(SYNC)
     desk.put()
-    assert desk.journal.sync_requested == 0
+    assert desk.journal.command_sync_batch == 0
     desk.committer.turn(NOW_MS + 1)
     assert desk.take_calls() == ["write", "sync"]
-    assert desk.gate.sync_asked == 0
+    assert desk.gate.held_sync_batch == 0
     assert desk.heard.data.startswith(b"INSERTED")
 
 

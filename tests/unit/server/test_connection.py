@@ -20,8 +20,8 @@ from jobyard.protocols.session import OUTPUT_MAX
 from jobyard.server.connection import SEND_MAX, STUCK_MS, Connection
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.turn import Turns
-from tests.support.patience import PATIENCE_S
-from tests.support.yards import OpenYard
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.site.yard import OpenYard
 from tests.unit.server.puppets import PuppetEntrance
 
 
@@ -142,7 +142,7 @@ def test_only_who_asked_for_the_disk_waits_for_it(hall: Hall) -> None:
     careful, plain = hall.connect(), hall.connect()
 
     def ask() -> None:
-        journal.sync_requested = 7
+        journal.command_sync_batch = 7
         careful.session.say(b"careful", awaits=7)
 
     careful.session.on_data = ask
@@ -161,7 +161,7 @@ def test_only_who_asked_for_the_disk_waits_for_it(hall: Hall) -> None:
 
 def test_what_time_does_holds_back_no_answer(hall: Hall) -> None:
     line = hall.connect()
-    hall.turns.yard.journal.sync_requested = 7
+    hall.turns.yard.journal.command_sync_batch = 7
     line.session.on_data = lambda: line.session.say(b"answer")
     line.client.send(b"x")
     hall.turn_until(lambda: line.session.heard == b"x")
@@ -479,7 +479,7 @@ def fails(error: Exception) -> Callable[[], None]:
 
 def test_an_error_that_changed_nothing_costs_one_connection(hall: Hall) -> None:
     told: list[tuple[str, str]] = []
-    hall.turns.edge.tell = lambda doing, error: told.append((doing, str(error)))
+    hall.turns.error_boundary.log_error = lambda doing, error: told.append((doing, str(error)))
     broken, other = hall.connect(), hall.connect()
     broken.session.on_data = fails(ValueError("no such luck"))
     other.session.on_data = lambda: other.session.say(b"answer")

@@ -1,7 +1,7 @@
 """The report of an unexpected error, and which errors the server survives."""
 
-from jobyard.server.edge import FRAMES_TOLD, Edge, place_of
-from tests.support.yards import OpenYard
+from jobyard.server.edge import FRAMES_LOGGED, ErrorBoundary, place_of
+from tests.support.site.yard import OpenYard
 
 
 def _fall(depth: int) -> None:
@@ -24,17 +24,17 @@ def test_the_place_of_an_error_is_told_and_not_its_text() -> None:
     assert place.startswith("_fall ")
     assert place.count(" < ") == 3
     assert "client" not in place
-    assert place_of(caught(100)).count(" < ") == FRAMES_TOLD - 1
+    assert place_of(caught(100)).count(" < ") == FRAMES_LOGGED - 1
 
 
 def test_an_error_is_survived_if_nothing_changed() -> None:
     site = OpenYard()
-    edge = Edge(site.yard)
+    boundary = ErrorBoundary(site.yard)
     told: list[str] = []
-    edge.tell = lambda doing, _error: told.append(doing)
+    boundary.log_error = lambda doing, _error: told.append(doing)
     before = site.yard.changes()
-    assert edge.survives(ValueError(), before, "a command")
+    assert boundary.survives(ValueError(), before, "a command")
     site.put(b"x")
-    assert not edge.survives(ValueError(), before, "another")
+    assert not boundary.survives(ValueError(), before, "another")
     assert told == ["a command"]
     assert site.yard.errors.survived_count == 1

@@ -7,7 +7,7 @@ import time
 from jobyard.journal.journal import Journal
 from jobyard.server.environment import ServerEnvironment
 from jobyard.server.log import Log
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.patience import PATIENCE_S
 from tests.unit.server.test_webhooks import receiving
 
 

@@ -17,9 +17,9 @@ from jobyard.server.connection import Connection
 from jobyard.server.log import Log
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.server import Server
-from tests.support.bunqueue import frame, pack
-from tests.support.http_text import handshake, ws_frame
-from tests.support.patience import PATIENCE_S
+from tests.support.clients.http_text import handshake, ws_frame
+from tests.support.servers.bunqueue import frame, pack
+from tests.support.servers.patience import PATIENCE_S
 
 KINDS = (Connection, Session, Outbox, HttpCall)
 

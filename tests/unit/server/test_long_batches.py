@@ -5,8 +5,9 @@ import pytest
 from jobyard.journal.outgoing import LONG_BATCH
 from jobyard.model.limits import INLINE_BODY_MAX, NEVER_MS
 from jobyard.server.committer import OS, SYNC
-from tests.support.committers import LARGE, LARGE_SEGMENT, Desk
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.committers import LARGE, LARGE_SEGMENT, Desk
+from tests.support.site.site import NOW_MS
+from tests.support.site.yard import OpenYard
 
 MANY = LONG_BATCH // INLINE_BODY_MAX + 1
 

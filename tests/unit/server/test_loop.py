@@ -22,8 +22,8 @@ from jobyard.server.loop import (
     connections_limit,
 )
 from jobyard.server.turn import Turns
-from tests.support.patience import PATIENCE_S
-from tests.support.yards import OpenYard
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.site.yard import OpenYard
 
 USING = b"USING default\r\n"
 ASK = b"list-tube-used\r\n"

@@ -19,8 +19,8 @@ from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
 from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.selector import YardSelector
 from jobyard.server.turn import Turns
-from tests.support.patience import PATIENCE_S
-from tests.support.yards import OpenYard
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.site.yard import OpenYard
 
 T = TypeVar("T")
 

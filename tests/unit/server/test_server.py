@@ -17,7 +17,7 @@ from jobyard.errors import StartRefused
 from jobyard.server.disk import FileStorage
 from jobyard.server.log import Log
 from jobyard.server.server import EXIT_DAMAGED, Server, _Stop, run
-from tests.support.yards import OpenYard
+from tests.support.site.yard import OpenYard
 
 
 @pytest.fixture

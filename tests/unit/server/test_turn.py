@@ -9,8 +9,9 @@ from jobyard.engine.state.job_waits import JobWait, OpenJobWaiter
 from jobyard.engine.state.tasks import Task
 from jobyard.model.limits import NEVER_MS
 from jobyard.server.turn import COMPACTION_LOOK_MS, ROUNDS_MAX, Commits, Turns, Wakeable, timeout_s
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 class NotedCommits(Commits):
@@ -211,7 +212,7 @@ def test_a_timer_that_fails_and_changes_nothing_stops_nobody() -> None:
     site = OpenYard()
     turns = Turns(site.yard, None, None)
     told: list[str] = []
-    turns.edge.tell = lambda doing, _error: told.append(doing)
+    turns.error_boundary.log_error = lambda doing, _error: told.append(doing)
     site.connect().say(b"put 0 5 60 1\r\nx\r\n")
     wait = JobWait(site.yard.new_number(), site.enter(), Clumsy(), NOW_MS + 1000)
     site.yard.waits.add(wait)

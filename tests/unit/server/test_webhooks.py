@@ -25,7 +25,7 @@ from jobyard.server import webhooks
 from jobyard.server.log import Log
 from jobyard.server.outbound import Outbound, connect_address
 from jobyard.server.webhooks import DeliveryClock, WebhookDeliveries, WebhookDelivery
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.patience import PATIENCE_S
 
 WALL_MS = 1_700_000_000_123
 PUBLIC = "93.184.216.34"

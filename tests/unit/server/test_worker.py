@@ -7,7 +7,7 @@ import pytest
 
 from jobyard.errors import StorageFailed
 from jobyard.server.committer import WorkerThread
-from tests.support.patience import PATIENCE_S
+from tests.support.servers.patience import PATIENCE_S
 
 
 class Alarm:

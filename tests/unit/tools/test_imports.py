@@ -154,6 +154,27 @@ def test_a_circle_for_types_alone_is_none(tmp_path: Path) -> None:
     assert findings_of(tmp_path, files) == []
 
 
+def ring(count: int) -> dict[str, str]:
+    """Return modules that import each other, one of them only for type checking."""
+    files = {
+        f"src/jobyard/engine/m{each}.py": f"from jobyard.engine.m{each + 1} import A"
+        for each in range(count - 1)
+    }
+    last = f"src/jobyard/engine/m{count - 1}.py"
+    return {**files, last: "if TYPE_CHECKING:\n    from jobyard.engine.m0 import A"}
+
+
+def test_too_many_modules_that_import_each_other_are_found(tmp_path: Path) -> None:
+    assert findings_of(tmp_path, ring(imports.KNOT_MAX)) == []
+    (finding,) = findings_of(tmp_path, ring(imports.KNOT_MAX + 1))
+    assert finding.startswith(f"{imports.KNOT_MAX + 1} modules import each other: ")
+
+
+def test_the_bound_on_modules_that_import_each_other_is_reached() -> None:
+    package = imports.load(imports.ROOT / "src/jobyard", "jobyard")
+    assert len(imports.knots(package)[0]) == imports.KNOT_MAX, "lower the bound"
+
+
 def test_relative_imports_get_their_full_names() -> None:
     tree = ast.parse("from ..wire import beanstalk\nfrom . import heap\nfrom .heap import Heap")
     targets = [found.target for found in imports.imports_of(tree, "jobyard.engine")]

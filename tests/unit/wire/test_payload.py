@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobyard.model.job import GZIP, JSON, MSGPACK, RAW
+from jobyard.model.job import BYTES, GZIP, JSON, MSGPACK, RAW
 from jobyard.wire.msgpack.forms import DECODED_DEPTH_MAX, Ext, decode, skip
 from jobyard.wire.msgpack.write import Raw, encode
 from jobyard.wire.payload import NO_JSON, codec_of, parse_request, to_json, to_msgpack, to_raw
-from tests.support.msgpack_values import FRAMES, same
+from tests.support.values.msgpack import FRAMES, same
 
-CODECS = st.sampled_from([RAW, MSGPACK, JSON, GZIP])
+CODECS = st.sampled_from([RAW, MSGPACK, JSON, GZIP, BYTES])
 UNDEFINED = Raw(b"\xd4\0\0")
 
 JSON_VALUES = st.recursive(
@@ -56,6 +56,13 @@ def opened(data: bytes) -> object:
 )
 def test_raw_to_json_is_itself_or_text_or_base64(body: bytes, text: bytes) -> None:
     assert to_json(RAW, body) == text
+    assert to_json(BYTES, body) == text
+
+
+@given(st.binary())
+def test_bytes_stay_bytes_where_they_can(body: bytes) -> None:
+    assert to_raw(BYTES, body) == body
+    assert opened(to_msgpack(BYTES, body)) == body
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from typing import Final, final
 
 from mypy_extensions import i64, u8
 
-from jobyard.engine.glidemq.own import is_own
 from jobyard.engine.jobs.flows import is_suspended
 from jobyard.engine.jobs.listing import jobs_by_seq_of
-from jobyard.engine.jobs.put import NewJob, enter, intern, room_for
+from jobyard.engine.jobs.put import NewJob, enter, intern, make_job, room_for
 from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.queues import keep_counting
 from jobyard.engine.jobs.take import offer
@@ -23,16 +22,18 @@ from jobyard.engine.state.names import glide_key, seq_of
 from jobyard.engine.state.yard import STAMP_SHIFT, Yard, abs_stamp
 from jobyard.errors import CostExceeds, Duplicate, IdExhausted
 from jobyard.journal.format.record import ENTRY_SIZE, NOTE_SIZE, STATE_SIZE
-from jobyard.model.details import JobDetails, Member
+from jobyard.model.details import JobDetails
 from jobyard.model.details_codec import FieldWriter, member_field, size_of
 from jobyard.model.family import GLIDE
-from jobyard.model.glidemq.fields import COST_DEFAULT, GlideFlag, GlidePart, OrderingLimits
+from jobyard.model.glidemq.fields import COST_DEFAULT, GlideFlag, GlidePart
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, GZIP, LEASED, RAW, READY, Job
 from jobyard.model.lease import Holder, LeaseSet, Proof, Terms
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.members import Member
 from jobyard.model.policy import BACKOFF_PLAIN, LIFO, Policy
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ordering_group import ordering_of
+from jobyard.model.throttle.ordering_throttle import OrderingLimits
 from jobyard.model.throttle.ready_lists import ReadyList
 
 NO_OPTS: Final = b"{}"
@@ -295,7 +296,7 @@ def enter_new_job(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> Job
     yard.now_ms = max(yard.now_ms, now_ms)
     if not queue.is_counted:
         keep_counting(yard, queue)
-    return enter(yard, queue, new_job, now_ms)
+    return enter(yard, make_job(queue, new_job), now_ms)
 
 
 def counting_room(queue: Queue) -> i64:
@@ -357,6 +358,11 @@ def _asks_for(policy: Policy, spec: GlideJobSpec) -> bool:
 
 
 # -- names and states --------------------------------------------------------------------------
+
+
+def is_own(job: Job) -> bool:
+    """Return whether glide-mq clients put a job: they see those of all families."""
+    return job.family == GLIDE
 
 
 def find(yard: Yard, queue: Queue, job_id: str) -> Job | None:

@@ -9,8 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.glidemq.add import entry_of
-from jobyard.engine.glidemq.own import is_own
+from jobyard.engine.glidemq.add import entry_of, is_own
 from jobyard.engine.jobs import finish as ends
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.state.yard import Yard, abs_stamp
@@ -122,9 +121,9 @@ def defer(yard: Yard, job: Job, entry: str, delay_ms: i64, now_ms: i64) -> None:
     end.due_ms = now_ms + delay_ms
     end.stamp = yard.stamp(now_ms)
     if delay_ms > 0 and is_delay_apart(job):
-        end.news = delay_news(delay_ms)
+        end.changed_fields = delay_fields(delay_ms)
     elif delay_ms == 0 and job.delay_ms > 0 and not is_delay_apart(job):
-        end.news = delay_news(job.delay_ms)
+        end.changed_fields = delay_fields(job.delay_ms)
     ends.end_run(yard, job, end, now_ms)
 
 
@@ -142,7 +141,7 @@ def is_delay_apart(job: Job) -> bool:
     return is_noted or details.failures is not None
 
 
-def delay_news(delay_ms: i64) -> bytes:
+def delay_fields(delay_ms: i64) -> bytes:
     """Return the changed fields that make clients see a delay, whatever the job has."""
     fields = FieldWriter()
     overlay_field(fields, b"delay", str(int(delay_ms)).encode())

@@ -29,10 +29,11 @@ from jobyard.engine.state.names import glide_key
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Duplicate, NotFound, NotHeld
 from jobyard.journal.format.record import Cause
-from jobyard.model.details import FailureReason, JobDetails, Member, MemberState
+from jobyard.model.details import FailureReason, JobDetails
 from jobyard.model.details_codec import FieldWriter, Tag, encode_details, glide_field, member_field
 from jobyard.model.glidemq.fields import GlideFlag, GlidePart
 from jobyard.model.job import BLOCKED, DEAD, DONE, READY, Job
+from jobyard.model.members import Member, MemberState
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ordering_group import part_of
 from jobyard.model.throttle.ready_lists import ReadyList
@@ -91,7 +92,10 @@ def add_flow(
         child = children[each]
         name = child.spec.custom_id or str(seqs[each + 1])
         members.append(Member(first_id + 1 + each, f"{child.label_head}:{name}"))
-    members += [_member_for(yard, link) for link in links]
+    taken: i64 = 0
+    for link in links:
+        members.append(_member_for(yard, link, taken))
+        taken += len(members[len(members) - 1].value)
     details.set_members(members or None)
     if yard.journal.is_on:
         _encode_ahead(new_jobs)
@@ -104,7 +108,7 @@ def add_flow(
         queues[each].next_seq = seqs[each]
         jobs.append(enter_new_job(yard, queues[each], new_jobs[each], now_ms))
     if yard.bus.is_on:
-        flows.tell_blocked(yard, jobs[0], now_ms)
+        flows.publish_blocked(yard, jobs[0], now_ms)
     for one in queues:
         if one.first_link is not None:
             offer(yard, one, now_ms)
@@ -171,13 +175,11 @@ def _new_job_of(yard: Yard, child: Child, parent: GlideJobSpec, parent_seq: int)
     return new_job
 
 
-def _member_for(yard: Yard, link: FlowLink) -> Member:
+def _member_for(yard: Yard, link: FlowLink, taken: i64) -> Member:
     job = link.job
-    member = Member(0 if job is None else job.id, link.label)
-    if job is not None and job.state == DONE:
-        member.state = MemberState.SETTLED
-        member.value = yard.bodies.fetch_result(job) or b""
-    return member
+    if job is None or job.state != DONE:
+        return Member(0 if job is None else job.id, link.label)
+    return flows.settled_member(yard, job, link.label, taken)
 
 
 # -- links added and removed later -------------------------------------------------------------
@@ -191,7 +193,7 @@ def link_parent(yard: Yard, parent: Job, child: Job | None, label: str, now_ms: 
     known = _member_named(parent, label)
     if known is not None:
         return known.state == MemberState.OPEN
-    member = _member_for(yard, FlowLink(label, child))
+    member = _member_for(yard, FlowLink(label, child), 0)
     flows.room_to_change(yard, parent, 4 * len(label) + len(member.value))
     fields = FieldWriter()
     member_field(fields, member)
@@ -261,7 +263,7 @@ def suspend(yard: Yard, job: Job, entry: str, until_ms: i64, now_ms: i64) -> Non
         raise NotHeld
     yard.now_ms = max(yard.now_ms, now_ms)
     end = Transition(job, Cause.PARKED, BLOCKED)
-    end.news = _flagged(job.ensure_details(), GlideFlag.SUSPENDED, 0, until_ms)
+    end.changed_fields = _flagged(job.ensure_details(), GlideFlag.SUSPENDED, 0, until_ms)
     jobs_by_seq_of(job.queue).may_wait_for_signals = True
     ends.end_run(yard, job, end, now_ms)
 
@@ -303,14 +305,16 @@ def sweep(yard: Yard, queue: Queue, now_ms: i64) -> list[Job]:
         move = Transition(job, Cause.FAILED, DEAD)
         fields = FieldWriter()
         fields.numbers(Tag.REASON, (FailureReason.TIMED_OUT,), error.encode())
-        move.news = _flagged(job.ensure_details(), 0, GlideFlag.SUSPENDED, 0) + fields.done()
+        move.changed_fields = (
+            _flagged(job.ensure_details(), 0, GlideFlag.SUSPENDED, 0) + fields.done()
+        )
         yard.move(job, move, now_ms)
         if yard.bus.is_on:
             event = bus.Event(bus.EventName.FAILED, queue, job, now_ms)
             event.error = error
             event.is_final = True
             event.is_dead = True
-            yard.bus.tell(event)
+            yard.bus.publish(event)
     if late and queue.first_link is not None:
         offer(yard, queue, now_ms)
     return late
@@ -323,12 +327,14 @@ def _wake(yard: Yard, job: Job, now_ms: i64) -> None:
     move.due_ms = now_ms
     move.stamp = yard.new_place(job, now_ms)
     move.ready_list = ReadyList.STREAM
-    move.news = _flagged(job.ensure_details(), 0, GlideFlag.SUSPENDED | GlideFlag.EXPECTANT, 0)
+    move.changed_fields = _flagged(
+        job.ensure_details(), 0, GlideFlag.SUSPENDED | GlideFlag.EXPECTANT, 0
+    )
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
         event = bus.Event(bus.EventName.WAITING, job.queue, job, now_ms)
         event.before = "waiting-children"
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     if job.queue.first_link is not None:
         offer(yard, job.queue, now_ms)
 

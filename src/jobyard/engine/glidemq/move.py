@@ -4,15 +4,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine.glidemq.add import state_of
-from jobyard.engine.glidemq.finish import defer, delay_news, is_delay_apart, is_held
-from jobyard.engine.glidemq.own import is_own
+from jobyard.engine.glidemq.add import is_own, state_of
+from jobyard.engine.glidemq.finish import defer, delay_fields, is_delay_apart, is_held
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.finish import end_run
-from jobyard.engine.jobs.move import erase, revive, tell
+from jobyard.engine.jobs.move import erase, publish_event, revive
 from jobyard.engine.jobs.put import first_list
 from jobyard.engine.jobs.queues import drop_if_idle
-from jobyard.engine.jobs.take import lay_expired, offer
+from jobyard.engine.jobs.take import make_expired_dead, offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.placement import advance
 from jobyard.engine.state.yard import Yard
@@ -96,7 +95,7 @@ def unstage(yard: Yard, queue: Queue, before_ms: i64, now_ms: i64, most: i64) ->
             yard.move(job, move, now_ms)
         except StorageFull:
             break
-        tell(yard, bus.EventName.WAITING, job, "delayed", now_ms)
+        publish_event(yard, bus.EventName.WAITING, job, "delayed", now_ms)
         moved += 1
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
@@ -140,15 +139,15 @@ def _place_of(job: Job) -> tuple[int, int]:
 def _promote_staged(yard: Yard, job: Job, now_ms: i64) -> None:
     ttl_ms = job.policy.ttl_ms
     if 0 < ttl_ms <= now_ms - job.created_ms:
-        lay_expired(yard, job, now_ms)
+        make_expired_dead(yard, job, now_ms)
         return
     move_to_list(yard, job, now_ms)
 
 
-def move_to_list(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
+def move_to_list(yard: Yard, job: Job, now_ms: i64, changed_fields: bytes = b"") -> None:
     """Move a job to the end of its ready list for workers; other families go to the stream."""
     move = Transition(job, Cause.PROMOTED, READY)
-    move.news = news
+    move.changed_fields = changed_fields
     move.due_ms = min(job.due_ms, now_ms)
     move.stamp = yard.new_place(job, now_ms)
     if not is_own(job):
@@ -161,7 +160,7 @@ def move_to_list(yard: Yard, job: Job, now_ms: i64, news: bytes = b"") -> None:
         is_listed = job.rank > 0 and not is_subscribed(job.queue)
         move.ready_list = ReadyList.PROMOTED if is_listed else ReadyList.STREAM
     yard.move(job, move, now_ms)
-    tell(yard, bus.EventName.WAITING, job, "delayed", now_ms)
+    publish_event(yard, bus.EventName.WAITING, job, "delayed", now_ms)
 
 
 def next_due(queue: Queue) -> i64:
@@ -193,11 +192,11 @@ def promote_job(yard: Yard, job: Job, now_ms: i64) -> None:
         raise NotFound
     yard.now_ms = max(yard.now_ms, now_ms)
     # Clients see it as a job without delay.
-    news = b""
+    changed_fields = b""
     if is_own(job):
         job.ensure_details()
-        news = delay_news(0)
-    move_to_list(yard, job, now_ms, news)
+        changed_fields = delay_fields(0)
+    move_to_list(yard, job, now_ms, changed_fields)
     offer(yard, job.queue, now_ms)
 
 
@@ -241,7 +240,7 @@ def set_delay(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
         if move.ready_list == ReadyList.LIFO:
             move.stamp = -move.stamp
     if is_delay_apart(job):
-        move.news = delay_news(delay_ms)
+        move.changed_fields = delay_fields(delay_ms)
     yard.move(job, move, now_ms)
     offer(yard, job.queue, now_ms)
 
@@ -277,7 +276,7 @@ def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
     move = Transition(job, Cause.FAILED, DEAD)
     if counts_attempts(job.family):
         fields.numbers(Tag.REASON, (FailureReason.EXPLICIT,), b"revoked")
-    move.news = fields.done()
+    move.changed_fields = fields.done()
     flows.make_room(yard, job, len("revoked"))
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
@@ -285,7 +284,7 @@ def revoke(yard: Yard, job: Job, now_ms: i64) -> bool:
         event.error = "revoked"
         event.is_final = True
         event.is_dead = True
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     if yard.names.dependents.count > 0:
         flows.fail(yard, job, "revoked", now_ms)
     if job.queue.first_link is not None:
@@ -330,8 +329,8 @@ def close_ordering(yard: Yard, ordering: OrderingGroup, until_ms: i64) -> None:
     """Close an ordering group until a time: no job starts or continues, listed ones wait too."""
     ordering.closed_until_ms = max(ordering.closed_until_ms, until_ms)
     for job in list(ordering.standing):
-        yard.step_aside(job)
-        yard.step_back(job)
+        yard.unindex_ready(job)
+        yard.index_ready(job)
     if ordering.waiting.items:
         # It may already have been closed for longer.
         first = ordering.waiting.items[0]

@@ -8,10 +8,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from jobyard.engine.glidemq.add import entry_of, tables_of
-from jobyard.engine.glidemq.own import is_own
+from jobyard.engine.glidemq.add import entry_of, is_own, tables_of
 from jobyard.engine.jobs.move import is_revoked
-from jobyard.engine.jobs.take import arm_gate, lay_expired, take_from, take_job
+from jobyard.engine.jobs.take import arm_gate, make_expired_dead, take_from, take_job
 from jobyard.engine.state.placement import is_waiting_in_ordering, reopen
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotHeld
@@ -160,5 +159,5 @@ def expire_if_over(yard: Yard, job: Job, now_ms: i64) -> bool:
     ttl_ms = job.policy.ttl_ms
     if job.state != READY or not is_own(job) or not 0 < ttl_ms <= now_ms - job.created_ms:
         return False
-    lay_expired(yard, job, now_ms)
+    make_expired_dead(yard, job, now_ms)
     return True

@@ -90,7 +90,7 @@ class RemovalTask(Task):
                 self._found.sort(key=_seq_of, reverse=True)
         self.count: i64 = 0
         # Called with each removed job.
-        self.tell: Callable[[Job], None] | None = None
+        self.on_removed: Callable[[Job], None] | None = None
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Remove some."""
@@ -113,8 +113,8 @@ class RemovalTask(Task):
                 erase(self._yard, job, now_ms)
                 self.count += 1
                 done += REMOVAL_UNITS
-                if self.tell is not None:
-                    self.tell(job)
+                if self.on_removed is not None:
+                    self.on_removed(job)
         if self.count > before:
             if self._queue.rules is not None:
                 # A removed job may have held up others.

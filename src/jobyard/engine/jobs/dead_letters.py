@@ -6,7 +6,7 @@ the job, so a crash leaves exactly one of the two. If it cannot be written, the 
 
 import json
 from base64 import b64encode
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -16,9 +16,10 @@ from jobyard.engine.logs.text import text_at
 from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import TextDamaged, YardFull
-from jobyard.journal.format.record import END_SIZE, Cause
+from jobyard.journal.format.record import END_ROOM, GONE_SIZE, Cause
+from jobyard.model.details_codec import error_field, letter_field, size_of
 from jobyard.model.family import counts_attempts
-from jobyard.model.job import GONE, JSON, LEASED, Job
+from jobyard.model.job import BYTES, GONE, JSON, Job
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import LogRecord, LogTopic, WriteTooLarge
@@ -29,9 +30,34 @@ MARK: Final = "$dead_letter_"
 FROM: Final = "$dead_letter_from"
 DELIVERIES: Final = "$dead_letter_deliveries"
 SRC_SEQ: Final = "$dead_letter_src_seq"
+JOB_ID: Final = "$dead_letter_job_id"
+REASON: Final = "$dead_letter_reason"
+ERROR: Final = "$dead_letter_error"
 
 # Record heads, names and a configuration, in case the log has to be created.
 DEAD_LETTER_ROOM: Final = 4096
+# An id with more digits is not one of ours: clients can write to the log of dead letters too.
+ID_DIGITS: Final = 18
+
+
+@final
+class LetterReason:
+    """Why a job became a dead letter."""
+
+    MAX_DELIVERIES: Final = "max_deliveries"
+    GIVEN_UP: Final = "given_up"
+    FAILED: Final = "failed"
+
+
+@final
+class DeadLetter:
+    """A dead letter as the record that its job was."""
+
+    def __init__(self, record: LogRecord, origin_id: i64, origin_queue: str) -> None:
+        self.record: LogRecord = record
+        # The id of the job, 0 if it is unknown, and its queue.
+        self.origin_id: i64 = origin_id
+        self.origin_queue: str = origin_queue
 
 
 def is_spent(job: Job, config: TopicConfig) -> bool:
@@ -51,7 +77,13 @@ def may_send(yard: Yard, job: Job) -> bool:
     return config.dead_letter in yard.logs or config.dead_letter not in yard.queues
 
 
-def send(yard: Yard, job: Job, now_ms: i64) -> bool:
+def send_spent(yard: Yard, job: Job, now_ms: i64) -> bool:
+    """Turn a job that used up its deliveries into a dead letter, as `send` does."""
+    error = "" if job.details is None else job.details.last_error
+    return send(yard, job, LetterReason.MAX_DELIVERIES, error, now_ms)
+
+
+def send(yard: Yard, job: Job, reason: str, error: str, now_ms: i64) -> bool:
     """Turn a job into a dead letter and remove it; False changes nothing.
 
     False if the log is full, if a queue has its name, if other jobs wait for the job, or if its
@@ -61,14 +93,15 @@ def send(yard: Yard, job: Job, now_ms: i64) -> bool:
     body = yard.bodies.fetch(job)
     if body is None or not may_send(yard, job):
         return False
-    row = _letter(job, body)
+    row = _letter(job, body, reason, error)
     journal = yard.journal
     was_held = yard.routers.is_held
     yard.routers.is_held = True
     try:
-        if journal.is_on and not journal.admit(_room(yard, job, row), now_ms):
+        if journal.is_on and not journal.admit(_room(yard, job, row, error), now_ms):
             return False
-        append(yard, _log_of(yard, queue, now_ms), [row], "", now_ms)
+        log = _log_of(yard, queue, now_ms)
+        letter_seq = append(yard, log, [row], "", now_ms).last_seq
     except (YardFull, WriteTooLarge):
         return False
     finally:
@@ -77,12 +110,11 @@ def send(yard: Yard, job: Job, now_ms: i64) -> bool:
         event = bus.Event(bus.EventName.FAILED, queue, job, now_ms)
         event.error = "dead letter"
         event.is_final = True
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     if journal.is_on:
-        if job.state == LEASED:
-            journal.append_end(job, Transition(job, Cause.BURIED, GONE), now_ms, waited=True)
-        else:
-            journal.append_gone(job, Cause.FAILED, now_ms)
+        end = Transition(job, Cause.DEAD_LETTERED, GONE)
+        end.changed_fields = letter_field(log.name, letter_seq, reason) + error_field(error)
+        journal.append_end(job, end, now_ms, waited=True)
     yard.counters.of(job).dead += 1
     yard.apply_gone(job)
     queue.finished_count += 1
@@ -101,13 +133,14 @@ def _log_of(yard: Yard, queue: Queue, now_ms: i64) -> LogTopic:
     return open_log(yard, config.dead_letter, TopicConfig(), now_ms) if log is None else log
 
 
-def _room(yard: Yard, job: Job, row: LogRecord) -> i64:
+def _room(yard: Yard, job: Job, row: LogRecord, error: str) -> i64:
     # An escaped character of a label takes at most twelve bytes.
     labels: i64 = 12 * (len(row.tag) + len(row.node))
     details = job.details
     bases = 0 if details is None or details.old_bases is None else len(details.old_bases)
-    size: i64 = len(row.data) + len(row.meta) + labels
-    room = size + DEAD_LETTER_ROOM + END_SIZE * (2 + bases)
+    size = row.size() + labels
+    weight: i64 = len(error.encode()) + (0 if details is None else size_of(details))
+    room = size + weight + DEAD_LETTER_ROOM + END_ROOM + GONE_SIZE * (1 + bases)
     config = job.queue.config
     log = yard.logs.get(config.dead_letter or "") if config is not None else None
     if log is not None and log.onward is not None:
@@ -115,25 +148,33 @@ def _room(yard: Yard, job: Job, row: LogRecord) -> i64:
     return room
 
 
-def _letter(job: Job, body: bytes) -> LogRecord:
+def _letter(job: Job, body: bytes, reason: str, error: str) -> LogRecord:
     details = job.details
     record_meta = None if details is None else details.record_meta
     marks = {
         FROM: job.queue.name,
         DELIVERIES: str(int(job.deliveries)),
         SRC_SEQ: str(int(job.key)),
+        JOB_ID: str(int(job.id)),
+        REASON: reason,
     }
-    data = body if job.codec == JSON else _json_of(body)
+    if error:
+        marks[ERROR] = error
+    is_binary = job.codec == BYTES
+    data = body if is_binary or job.codec == JSON else _json_of(body)
     if record_meta is None:
-        return LogRecord(data, _with_marks(b"", marks))
-    return LogRecord(data, _with_marks(record_meta.meta, marks), record_meta.tag, record_meta.node)
+        return LogRecord(data, _with_marks(b"", marks), is_binary=is_binary)
+    meta = _with_marks(record_meta.meta, marks)
+    return LogRecord(data, meta, record_meta.tag, record_meta.node, is_binary=is_binary)
 
 
 def _with_marks(meta: bytes, marks: dict[str, str]) -> bytes:
     """Return a meta with some fields added; its own text is copied unchanged."""
     if MARK.encode() in meta:
         # The job was a dead letter before: the new fields replace the old ones.
-        fields = json.loads(meta)
+        fields = {
+            name: value for name, value in json.loads(meta).items() if not name.startswith(MARK)
+        }
         fields.update(marks)
         return json.dumps(fields, separators=(",", ":")).encode()
     added = json.dumps(marks, separators=(",", ":")).encode()
@@ -162,25 +203,26 @@ def dead_letters_for(yard: Yard, log: LogTopic, name: str, most: i64) -> list[in
     return found
 
 
-def read_dead_letter(yard: Yard, log: LogTopic, seq: i64) -> LogRecord:
+def read_dead_letter(yard: Yard, log: LogTopic, seq: i64) -> DeadLetter:
     """Return the job of a dead letter: its record without the dead letter fields."""
     chunk = log.chunk_of(seq)
     assert chunk is not None
     slot = seq - chunk.base
     text = text_at(yard.journal, chunk, slot)
-    meta_size: i64 = chunk.metas[slot]
-    meta_at: i64 = len(text) - 1 - meta_size
-    # From behind `,{"$seq":1,"$ts":1,"data":` up to `,"meta":`.
-    data = text[chunk.labels_from(slot) + 7 : meta_at - 8]
-    fields = json.loads(text[meta_at:-1])
+    data, marked = chunk.content_of(slot, text)
+    fields = json.loads(marked)
     meta = {name: value for name, value in fields.items() if not name.startswith(MARK)}
     labels = json.loads(b"{" + chunk.label_at(slot)[:-1] + b"}")
-    return LogRecord(
+    origin_id = str(fields.get(JOB_ID, ""))
+    record = LogRecord(
         data,
         json.dumps(meta, separators=(",", ":")).encode() if meta else b"",
         labels.get("$tag", ""),
         labels.get("$node", ""),
+        is_binary=chunk.is_binary(slot, text),
     )
+    is_id = origin_id.isascii() and origin_id.isdecimal() and len(origin_id) <= ID_DIGITS
+    return DeadLetter(record, int(origin_id) if is_id else 0, str(fields.get(FROM, "")))
 
 
 def _json_of(body: bytes) -> bytes:

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from jobyard.engine.state.placement import advance
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
-from jobyard.journal.format.record import LEASE_SIZE, NOTE_SIZE, STATE_SIZE
+from jobyard.journal.format.record import LEASE_ROOM, NOTE_SIZE, STATE_SIZE
 from jobyard.model.details import DurableLease
 from jobyard.model.details_codec import FieldWriter, durable_lease_field, size_of
 from jobyard.model.family import TOPICS
@@ -29,16 +29,16 @@ _NOTE_ROOM: Final = 128
 
 def lease_name(yard: Yard, lease: Lease) -> str:
     """Return the name of a lease for clients; unique across restarts."""
-    kept = durable_lease_of(lease.job)
-    if kept is not None:
-        return kept.name
+    stored = durable_lease_of(lease.job)
+    if stored is not None:
+        return stored.name
     return f"lease_{int(yard.journal.epoch):x}{int(lease.key):012x}"
 
 
 def durable_lease_of(job: Job) -> DurableLease | None:
     """Return the durable lease that is stored with a job."""
     details = job.details
-    return None if details is None else details.kept
+    return None if details is None else details.durable_lease
 
 
 def keep_lease(yard: Yard, lease: Lease) -> None:
@@ -46,9 +46,9 @@ def keep_lease(yard: Yard, lease: Lease) -> None:
     if not yard.journal.is_on:
         return
     name = lease_name(yard, lease)
-    kept = DurableLease(name, lease.terms.label, lease.started_ms, lease.until_ms, lease.ttl_ms)
+    stored = DurableLease(name, lease.terms.label, lease.started_ms, lease.until_ms, lease.ttl_ms)
     fields = FieldWriter()
-    durable_lease_field(fields, kept)
+    durable_lease_field(fields, stored)
     yard.note(lease.job, fields.done(), is_needed=True)
 
 
@@ -59,7 +59,7 @@ def ensure_room(yard: Yard, job: Job, label: str) -> None:
         return
     details = job.details
     weight: i64 = 0 if details is None else size_of(details)
-    size: i64 = 2 * (STATE_SIZE + weight) + LEASE_SIZE + NOTE_SIZE + _NOTE_ROOM + 4 * len(label)
+    size: i64 = 2 * (STATE_SIZE + weight) + LEASE_ROOM + NOTE_SIZE + _NOTE_ROOM + 4 * len(label)
     if not journal.has_room_aside(size, journal.segment_size):
         raise YardFull
     try:
@@ -71,20 +71,22 @@ def ensure_room(yard: Yard, job: Job, label: str) -> None:
 
 def resume(yard: Yard, job: Job, lease_set: LeaseSet, now_ms: i64) -> None:
     """Lease a job again to its holder, for no longer than was requested."""
-    kept = durable_lease_of(job)
-    assert kept is not None
+    stored = durable_lease_of(job)
+    assert stored is not None
     assert job.state == READY
-    terms = Terms(TOPICS, Proof.NODE, kept.ttl_ms, kept.node)
+    terms = Terms(TOPICS, Proof.NODE, stored.ttl_ms, stored.node)
     yard.leases_issued += 1
     lease = Lease(
-        yard.leases_issued, job, lease_set, kept.started_ms, kept.ttl_ms, terms, job.body or b""
+        yard.leases_issued, job, lease_set, stored.started_ms, stored.ttl_ms, terms, job.body or b""
     )
-    kept.until_ms = min(kept.until_ms, now_ms + kept.ttl_ms)
-    lease.until_ms = kept.until_ms
-    lease.sort_key = kept.until_ms
+    # Its rows of history go on under the number that its name ends with.
+    lease.row_number = int(stored.name[-12:], 16)
+    stored.until_ms = min(stored.until_ms, now_ms + stored.ttl_ms)
+    lease.until_ms = stored.until_ms
+    lease.sort_key = stored.until_ms
     timeout_ms = job.policy.timeout_ms
     if timeout_ms > 0:
-        lease.sort_key = min(lease.sort_key, kept.started_ms + timeout_ms)
+        lease.sort_key = min(lease.sort_key, stored.started_ms + timeout_ms)
     yard.resume(job, lease)
     ordering = ordering_of(job.details)
     if ordering is not None:

@@ -9,16 +9,24 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs import dead_letters, flows, schedule
+from jobyard.engine.jobs.dead_letters import LetterReason
 from jobyard.engine.jobs.move import erase, is_revoked
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.retention import trim_dead
-from jobyard.engine.jobs.take import offer, tell_holder
+from jobyard.engine.jobs.take import notify_holder, offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotFound, NotHeld, ResultTooLarge, StorageFull, YardFull
 from jobyard.journal.format.record import Cause
 from jobyard.model.details import Failure, FailureReason
-from jobyard.model.details_codec import FieldWriter, Tag, failure_field, overlay_field, result_field
+from jobyard.model.details_codec import (
+    FieldWriter,
+    Tag,
+    error_field,
+    failure_field,
+    overlay_field,
+    result_field,
+)
 from jobyard.model.family import (
     DEAD_LETTERS,
     DEAD_PERISH,
@@ -71,15 +79,15 @@ def held(yard: Yard, job_id: i64, lease_set: LeaseSet) -> Job:
 
 def finish(yard: Yard, job: Job, now_ms: i64) -> None:
     """End the run of a held job successfully, without a result."""
-    is_told = yard.bus.is_on or yard.names.dependents.count > 0 or yard.waits.by_id
-    if is_told or counts_attempts(job.family):
+    must_notify = yard.bus.is_on or yard.names.dependents.count > 0 or yard.waits.by_id
+    if must_notify or counts_attempts(job.family):
         complete(yard, job, b"", 0, KEEP_AS_ASKED, now_ms)
         return
     # The fast path: there is nothing to notify.
     if yard.journal.is_on:
         yard.journal.append_end(job, Transition(job, Cause.FINISHED, GONE), now_ms, waited=True)
     yard.counters.of(job).finished += 1
-    _let_go(yard, job, Cause.FINISHED, now_ms)
+    _remove_ended(yard, job, Cause.FINISHED, now_ms)
 
 
 def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms: i64) -> None:
@@ -95,14 +103,14 @@ def complete(yard: Yard, job: Job, result: bytes, codec: i64, keep: i64, now_ms:
     if lease is not None:
         started_ms = lease.started_ms
     if is_kept and yard.journal.is_on:
-        end.news = _done_news(yard, job, started_ms, result, codec)
+        end.changed_fields = _done_fields(yard, job, started_ms, result, codec)
     if yard.names.dependents.count > 0:
-        flows.make_room(yard, job, len(result))
+        flows.make_room_for_result(yard, job, len(result), is_kept=is_kept)
     after = None
     if job.details is not None:
         after = schedule.hold_successor(yard, job, len(result), now_ms)
     if yard.bus.is_on:
-        yard.bus.tell_completed(job.queue, job, result, codec, now_ms)
+        yard.bus.publish_completed(job.queue, job, result, codec, now_ms)
     _end_well(yard, job, end, started_ms, now_ms)
     is_kept = job.state == DONE
     if after is not None:
@@ -142,7 +150,7 @@ def _end_well(yard: Yard, job: Job, end: Transition, started_ms: i64, now_ms: i6
             journal.results_lost += 1
         return
     journal.note_full()
-    end.news = _lost_news(started_ms)
+    end.changed_fields = _lost_fields(started_ms)
     if _is_ended(yard, job, end, now_ms):
         journal.results_lost += 1
         return
@@ -165,7 +173,7 @@ def _keep_in_memory(yard: Yard, job: Job, started_ms: i64, result: bytes, codec:
 
 def _is_ended(yard: Yard, job: Job, end: Transition, now_ms: i64) -> bool:
     """End a run if there is room to keep the job; return whether it ended."""
-    if yard.journal.is_full and not _may_stay(yard, job, len(end.news)):
+    if yard.journal.is_full and not _may_stay(yard, job, len(end.changed_fields)):
         return False
     try:
         _end(yard, job, end, now_ms, waited=True)
@@ -174,12 +182,12 @@ def _is_ended(yard: Yard, job: Job, end: Transition, now_ms: i64) -> bool:
     return True
 
 
-def _may_stay(yard: Yard, job: Job, news_size: i64) -> bool:
+def _may_stay(yard: Yard, job: Job, fields_size: i64) -> bool:
     journal = yard.journal
-    return journal.has_room_aside(journal.end_size(job, news_size), journal.segment_size)
+    return journal.has_room_aside(journal.end_size(job, fields_size), journal.segment_size)
 
 
-def _done_news(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> bytes:
+def _done_fields(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64) -> bytes:
     """Return the changed fields of a done job, with its result unless a full disk has no room.
 
     Ends of jobs may use one segment of the reserved room, and results half of that.
@@ -188,7 +196,7 @@ def _done_news(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64)
     if result and journal.is_full:
         size = journal.end_size(job, len(result) + _NEWS_SIZE)
         if not journal.has_room_aside(size, journal.segment_size // 2):
-            return _lost_news(started_ms)
+            return _lost_fields(started_ms)
     fields = FieldWriter()
     if started_ms > 0:
         # Unknown for a run that was ended late: then the field is left out.
@@ -198,7 +206,7 @@ def _done_news(yard: Yard, job: Job, started_ms: i64, result: bytes, codec: i64)
     return fields.done()
 
 
-def _lost_news(started_ms: i64) -> bytes:
+def _lost_fields(started_ms: i64) -> bytes:
     fields = FieldWriter()
     if started_ms > 0:
         fields.number(Tag.STARTED, started_ms)
@@ -235,7 +243,7 @@ def fail(  # noqa: PLR0913  the options of a failure
     attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
     is_final = is_final or is_revoked(job)
     is_last = is_final or _is_last(job, attempts, limit)
-    if is_final and traits(job.family) & DEAD_LETTERS and _is_dead_letter(yard, job, now_ms):
+    if is_final and _is_dead_letter(yard, job, LetterReason.FAILED, error, now_ms):
         return
     if is_last:
         end = Transition(job, why, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
@@ -263,9 +271,9 @@ def fail(  # noqa: PLR0913  the options of a failure
                 reason = FailureReason.ATTEMPTS_USED
             fields.numbers(Tag.REASON, (reason,), error.encode())
             fields.numbers(Tag.STARTED, (started_ms,), b"")
-        end.news = fields.done()
+        end.changed_fields = fields.done()
     if yard.bus.is_on:
-        _tell_failed(yard, job, end, error, reason, now_ms)
+        _publish_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
 
 
@@ -298,7 +306,7 @@ def _backoff(job: Job, attempts: i64) -> i64:
     return backoff_ms(job.policy, job.id, attempts)
 
 
-def _tell_failed(
+def _publish_failed(
     yard: Yard, job: Job, end: Transition, error: str, reason: i64, now_ms: i64
 ) -> None:
     event = bus.Event(bus.EventName.FAILED, job.queue, job, now_ms)
@@ -308,7 +316,7 @@ def _tell_failed(
     event.is_dead = end.state == DEAD
     if end.state == DELAYED:
         event.delay_ms = end.due_ms - now_ms
-    yard.bus.tell(event)
+    yard.bus.publish(event)
 
 
 def _finish_failed(yard: Yard, job: Job, end: Transition, error: str, now_ms: i64) -> None:
@@ -324,7 +332,7 @@ def _finish_failed(yard: Yard, job: Job, end: Transition, error: str, now_ms: i6
     elif yard.bus.is_on:
         event = bus.Event(bus.EventName.RETRIED, job.queue, job, now_ms)
         event.before = "failed"
-        yard.bus.tell(event)
+        yard.bus.publish(event)
 
 
 def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bool:
@@ -341,50 +349,56 @@ def hand_back(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> bo
     return job.state not in (DEAD, GONE)
 
 
-def release(yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64) -> None:
-    """Give a held job back, ready now or after a delay, with a new rank that is stored."""
+def release(
+    yard: Yard, job: Job, rank: i64, delay_ms: i64, now_ms: i64, *, error: str = ""
+) -> None:
+    """Give a held job back, ready now or after a delay, with a new rank and an error to store."""
     end = Transition(job, Cause.RELEASED, DELAYED if delay_ms > 0 else READY)
     end.rank = rank
     end.due_ms = now_ms + delay_ms
-    _rename_entry(yard, job, end, now_ms)
+    end.changed_fields = error_field(error)
+    _renew_entry_from_other_door(yard, job, end, now_ms)
     _end(yard, job, end, now_ms, waited=True)
 
 
-def bury(yard: Yard, job: Job, rank: i64, now_ms: i64) -> None:
+def bury(yard: Yard, job: Job, rank: i64, now_ms: i64, *, error: str = "") -> None:
     """Make a held job dead, last among the dead jobs, until it is kicked."""
     if counts_attempts(job.family):
         fail(
             yard,
             job,
-            "buried",
+            error or "buried",
             now_ms,
             reason=FailureReason.BURIED,
             is_final=True,
             why=Cause.BURIED,
         )
         return
-    if traits(job.family) & DEAD_LETTERS and _is_dead_letter(yard, job, now_ms):
+    if _is_dead_letter(yard, job, LetterReason.GIVEN_UP, error, now_ms):
         return
     end = Transition(job, Cause.BURIED, DEAD)
+    end.changed_fields = error_field(error)
     if traits(job.family) & TAKER_SETS_RANK:
         end.rank = rank
     if yard.bus.is_on:
-        _tell_failed(yard, job, end, "buried", FailureReason.BURIED, now_ms)
+        _publish_failed(yard, job, end, error or "buried", FailureReason.BURIED, now_ms)
     _end(yard, job, end, now_ms, waited=True)
 
 
-def _is_dead_letter(yard: Yard, job: Job, now_ms: i64) -> bool:
+def _is_dead_letter(yard: Yard, job: Job, reason: str, error: str, now_ms: i64) -> bool:
     """Turn a held job into a dead letter if its queue has these; return whether that was done."""
     queue = job.queue
+    if not traits(job.family) & DEAD_LETTERS:
+        return False
     if queue.config is None or queue.config.dead_letter is None:
         return False
     lease = job.lease
-    if not dead_letters.send(yard, job, now_ms):
+    if not dead_letters.send(yard, job, reason, error, now_ms):
         return False
     if queue.rules is not None and queue.first_link is not None:
         offer(yard, queue, now_ms)
     if lease is not None and lease.lease_set.is_watched:
-        tell_holder(yard, lease, now_ms)
+        notify_holder(yard, lease, now_ms)
     return True
 
 
@@ -392,7 +406,7 @@ def park(yard: Yard, job: Job, now_ms: i64) -> None:
     """End a run for now: the job is ready again when the jobs it waits for have ended."""
     _end(yard, job, Transition(job, Cause.PARKED, BLOCKED), now_ms, waited=True)
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.EventName.WAITING_CHILDREN, job.queue, job, now_ms))
+        yard.bus.publish(bus.Event(bus.EventName.WAITING_CHILDREN, job.queue, job, now_ms))
 
 
 def touch(yard: Yard, lease: Lease, ttl_ms: i64, now_ms: i64) -> None:
@@ -435,15 +449,15 @@ def stall(yard: Yard, job: Job, most: i64, now_ms: i64) -> bool:
     if is_last:
         fields = FieldWriter()
         fields.numbers(Tag.REASON, (FailureReason.STALLED,), error.encode())
-        end.news = fields.done()
+        end.changed_fields = fields.done()
     else:
         end.due_ms = now_ms
         end.stamp = yard.stamp(now_ms)
     if yard.bus.is_on:
         if is_last:
-            _tell_failed(yard, job, end, error, FailureReason.STALLED, now_ms)
+            _publish_failed(yard, job, end, error, FailureReason.STALLED, now_ms)
         else:
-            yard.bus.tell(bus.Event(bus.EventName.STALLED, job.queue, job, now_ms))
+            yard.bus.publish(bus.Event(bus.EventName.STALLED, job.queue, job, now_ms))
     _finish_failed(yard, job, end, error, now_ms)
     return not is_last
 
@@ -471,11 +485,11 @@ def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
     if end.state == DEAD:
         fields.numbers(Tag.REASON, (reason,), error.encode())
         fields.numbers(Tag.STARTED, (lease.started_ms,), b"")
-    end.news = fields.done()
+    end.changed_fields = fields.done()
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.EventName.STALLED, job.queue, job, now_ms))
+        yard.bus.publish(bus.Event(bus.EventName.STALLED, job.queue, job, now_ms))
         if is_last:
-            _tell_failed(yard, job, end, error, reason, now_ms)
+            _publish_failed(yard, job, end, error, reason, now_ms)
     _finish_failed(yard, job, end, error, now_ms)
 
 
@@ -493,7 +507,7 @@ def give_back(yard: Yard, job: Job, now_ms: i64) -> None:
         return
     end = Transition(job, Cause.HOLDER_LEFT, READY)
     end.due_ms = now_ms
-    _rename_entry(yard, job, end, now_ms)
+    _renew_entry_from_other_door(yard, job, end, now_ms)
     _end(yard, job, end, now_ms, waited=False)
 
 
@@ -504,7 +518,7 @@ def untake(yard: Yard, leases: list[Lease], now_ms: i64) -> None:
             give_back(yard, lease.job, now_ms)
 
 
-def _rename_entry(yard: Yard, job: Job, end: Transition, now_ms: i64) -> None:
+def _renew_entry_from_other_door(yard: Yard, job: Job, end: Transition, now_ms: i64) -> None:
     """Give a job that returns from another door a new entry id for glide-mq.
 
     A glide-mq consumer that had it before can then no longer acknowledge it by the old id.
@@ -539,7 +553,7 @@ def _end(yard: Yard, job: Job, end: Transition, now_ms: i64, *, waited: bool) ->
         journal.append_end(job, end, now_ms, waited=waited)
     yard.counters.ends(job, end)
     if end.state == GONE:
-        _let_go(yard, job, end.why, now_ms)
+        _remove_ended(yard, job, end.why, now_ms)
         return
     lease = job.lease
     yard.apply_end(job, end, now_ms)
@@ -553,8 +567,8 @@ def _end(yard: Yard, job: Job, end: Transition, now_ms: i64, *, waited: bool) ->
         job.ensure_details().last_lease = lease.key if end.state == READY else 0
     elif job.details is not None:
         job.details.last_lease = 0
-    if end.news:
-        yard.apply_changes(job, end.news)
+    if end.changed_fields:
+        yard.apply_changes(job, end.changed_fields)
     if end.state == DONE:
         yard.bodies.rest(job)
         if journal.is_on:
@@ -562,10 +576,10 @@ def _end(yard: Yard, job: Job, end: Transition, now_ms: i64, *, waited: bool) ->
     if queue.first_link is not None and (end.state == READY or queue.rules is not None):
         offer(yard, queue, now_ms)
     if lease is not None and lease.lease_set.is_watched:
-        tell_holder(yard, lease, now_ms)
+        notify_holder(yard, lease, now_ms)
 
 
-def _let_go(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
+def _remove_ended(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
     queue = job.queue
     lease = job.lease
     yard.apply_gone(job)
@@ -577,4 +591,4 @@ def _let_go(yard: Yard, job: Job, why: i64, now_ms: i64) -> None:
     if queue.rules is not None and queue.first_link is not None:
         offer(yard, queue, now_ms)
     if lease is not None and lease.lease_set.is_watched:
-        tell_holder(yard, lease, now_ms)
+        notify_holder(yard, lease, now_ms)

@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING, Final, final
 from librt.strings import BytesWriter, read_i32_le, write_i32_le
 from mypy_extensions import i32, i64
 
-from jobyard.engine.jobs.flows import tell_blocked
+from jobyard.engine.jobs.flows import publish_blocked
 from jobyard.engine.jobs.put import (
     NewJob,
     base_room,
-    enter_made,
-    is_told_again,
+    enter,
     make_job,
+    may_need_name_again,
     policy_room,
     queue_room,
 )
 from jobyard.engine.jobs.put_transaction import reserve_all
 from jobyard.engine.state.yard import Yard
 from jobyard.model.ahead import PARENT_SIZE, EncodedAhead
-from jobyard.model.details import JobDetails, Member
+from jobyard.model.details import JobDetails
 from jobyard.model.details_codec import encode_details
 from jobyard.model.family import GLIDE
 from jobyard.model.job import BLOCKED, Job
 from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.members import Member
 from jobyard.model.queue import Queue
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class Prepared:
         """Return whether another job may have taken a name that one of the jobs claims."""
         return self._names.claims_lost != self._lost_before
 
-    def let_go(self) -> None:
+    def give_up_names(self) -> None:
         """Give up the claimed names: the jobs do not enter."""
         for job in self.jobs:
             name = _name_of(job)
@@ -170,7 +171,7 @@ class Prepared:
         for policy in self.policies:
             room += policy_room(policy)
         for queue in different:
-            if not is_told_again(queue):
+            if not may_need_name_again(queue):
                 room += queue_room(queue, 0)
                 continue
             for each in range(len(queues)):
@@ -252,7 +253,7 @@ def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> li
         job = jobs[each]
         job.queue = queues[each]
         at = flow.number(job, at, first_id)
-        enter_made(yard, job, b"", now_ms, ahead, first_id)
+        enter(yard, job, now_ms, ahead, first_id)
         if flow.waiting[each]:
             names.wait_first(job.id, flow.waiting[each])
     assert yard.journal.next_id == first_id + len(jobs)
@@ -260,5 +261,5 @@ def put_flow(yard: Yard, flow: Prepared, queues: list[Queue], now_ms: i64) -> li
     if yard.bus.is_on:
         for job in jobs:
             if job.state == BLOCKED:
-                tell_blocked(yard, job, now_ms)
+                publish_blocked(yard, job, now_ms)
     return jobs

@@ -19,10 +19,11 @@ from jobyard.engine.jobs.take import offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull, YardFull
+from jobyard.journal.bodies import SMALL_VALUE_SIZE
 from jobyard.journal.format.record import (
-    END_SIZE,
+    END_ROOM,
     GONE_SIZE,
-    LEASE_SIZE,
+    LEASE_ROOM,
     LONG_BODY_SIZE,
     MOVE_SIZE,
     NOTE_SIZE,
@@ -30,10 +31,11 @@ from jobyard.journal.format.record import (
     STATE_SIZE,
     Cause,
 )
-from jobyard.model.details import FailureReason, Member, MemberState, Outcome
+from jobyard.model.details import FailureReason, Outcome
 from jobyard.model.details_codec import FieldWriter, Tag, member_field, size_of
 from jobyard.model.glidemq.fields import GlideFlag
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
+from jobyard.model.members import Member, MemberState
 from jobyard.model.policy import (
     CHILD_BLOCKS,
     CHILD_CONTINUES_PARENT,
@@ -52,8 +54,8 @@ __all__ = ["Outcome", "fail", "make_room", "settle"]
 _BLAME_ROOM: Final = 32
 # Options of a successor that differ from those of its predecessor.
 _MORE_ROOM: Final = 1024
-# Size of a result that a parent stores even when there is no room left for results.
-VALUE_SIZE_FULL: Final = 64
+# How many bytes of results of children that are done already are stored with a parent at once.
+_LINKED_VALUES_MAX: Final = 1 << 20
 # Otherwise each parent in a chain would repeat the names of all jobs below it.
 ERROR_MAX: Final = 1024
 
@@ -61,10 +63,10 @@ ERROR_MAX: Final = 1024
 # -- events and serving ------------------------------------------------------------------------
 
 
-def tell_blocked(yard: Yard, job: Job, now_ms: i64) -> None:
+def publish_blocked(yard: Yard, job: Job, now_ms: i64) -> None:
     """Publish the event that a job waits for others from now on."""
     if yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.EventName.WAITING_CHILDREN, job.queue, job, now_ms))
+        yard.bus.publish(bus.Event(bus.EventName.WAITING_CHILDREN, job.queue, job, now_ms))
 
 
 def serve(yard: Yard, queues: list[Queue], now_ms: i64) -> None:
@@ -87,13 +89,13 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
     dependents = yard.names.dependents
     if not journal.is_on or not dependents.has(int(child.id)):
         return
-    if value_size > VALUE_SIZE_FULL and not journal.has_room_aside(
+    if value_size > SMALL_VALUE_SIZE and not journal.has_room_aside(
         2 * value_size, journal.segment_size // 2
     ):
         raise YardFull
-    own: i64 = 2 * (STATE_SIZE + END_SIZE + GONE_SIZE + _size(child)) + value_size
+    own: i64 = 2 * (STATE_SIZE + END_ROOM + GONE_SIZE + _size(child)) + value_size
     own += _bases_room(child) + _lease_room(child.queue) + _successor_room(child)
-    news: i64 = own
+    room: i64 = own
     told: list[Job] = []
     # A job has at most one parent, so the jobs that fail with it form a single chain.
     doomed: Job | None = child
@@ -106,17 +108,29 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
             if member is None:
                 continue
             label_size: i64 = 4 * len(member.label)
-            news += _news_room(2 * (value_size + label_size + _BLAME_ROOM))
+            room += _change_room(2 * (value_size + label_size + _BLAME_ROOM))
             told.append(parent)
             if failure_of(parent, one) == CHILD_FAILS_PARENT:
                 doomed = parent
-                news += _bases_room(parent)
+                room += _bases_room(parent)
                 size = min(value_size + label_size + _BLAME_ROOM, 4 * ERROR_MAX)
         value_size = size
     for parent in told:
-        if not journal.has_room_for_news(parent, news):
-            _reserve(yard, news + _states_room(told))
+        if not journal.has_room_for_change(parent, room):
+            _reserve(yard, room + _states_room(told))
             return
+
+
+def make_room_for_result(yard: Yard, child: Job, size: i64, *, is_kept: bool) -> None:
+    """Do the same for a child that is done; YardFull also if its parents cannot store its result.
+
+    They read it from the child if that is kept.
+    """
+    if not is_kept:
+        parents = yard.names.dependents.get(int(child.id))
+        if parents is not None and not yard.bodies.admits_value(size * len(parents)):
+            raise YardFull
+    make_room(yard, child, size)
 
 
 def _bases_room(job: Job) -> i64:
@@ -135,7 +149,7 @@ def _states_room(jobs: list[Job]) -> i64:
     return room
 
 
-def _news_room(value_size: i64) -> i64:
+def _change_room(value_size: i64) -> i64:
     """Return the largest size of a note and a move that change a member."""
     return 2 * value_size + NOTE_SIZE + MOVE_SIZE + GONE_SIZE
 
@@ -143,7 +157,7 @@ def _news_room(value_size: i64) -> i64:
 def room_to_change(yard: Yard, job: Job, more: i64) -> None:
     """Ensure that two changes of a job, with `more` new bytes, fit into one batch."""
     if yard.journal.is_on:
-        _reserve(yard, parent_room(job, more) + END_SIZE)
+        _reserve(yard, parent_room(job, more) + END_ROOM + _size(job))
 
 
 def _reserve(yard: Yard, size: i64) -> None:
@@ -155,7 +169,7 @@ def _reserve(yard: Yard, size: i64) -> None:
 
 def parent_room(parent: Job, value_size: i64) -> i64:
     """Return the largest size of a note and a move of a job, each after its whole state."""
-    return _news_room(value_size) + _states_room([parent])
+    return _change_room(value_size) + _states_room([parent])
 
 
 def _successor_room(child: Job) -> i64:
@@ -187,7 +201,7 @@ def _lease_room(queue: Queue) -> i64:
     for head in heads:
         assert isinstance(head, Job)
         largest = max(largest, _size(head))
-    return STATE_SIZE + LEASE_SIZE + largest
+    return STATE_SIZE + LEASE_ROOM + largest
 
 
 def _size(job: Job) -> i64:
@@ -204,6 +218,8 @@ def settle(yard: Yard, child: Job, value: bytes, now_ms: i64) -> None:
     for parent in list(yard.names.dependents.get(int(child.id)) or ()):
         member = member_of(parent, child.id)
         if member is not None:
+            if child.state == DONE and not yard.bodies.admits_value(len(value)):
+                value = b""
             change(yard, parent, member, MemberState.SETTLED, value, freed, now_ms)
     serve(yard, freed, now_ms)
 
@@ -272,7 +288,7 @@ def _fail_parent(
         event.error = why
         event.is_final = True
         event.is_dead = not parent.policy.flags & REMOVE_DEAD
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     if parent.policy.flags & REMOVE_DEAD:
         yard.drop(parent, now_ms)
         yard.counters.of(parent).dead += 1
@@ -282,7 +298,7 @@ def _fail_parent(
     fields = FieldWriter()
     _write_member(fields, member, MemberState.FAILED, value)
     fields.numbers(Tag.REASON, (FailureReason.UNKNOWN,), why.encode())
-    move.news = fields.done()
+    move.changed_fields = fields.done()
     yard.move(parent, move, now_ms)
 
 
@@ -295,6 +311,27 @@ def member_of(parent: Job, child_id: i64) -> Member | None:
     if details is None or details.members is None:
         return None
     return details.member_index().find_open(child_id)
+
+
+def linked_size(yard: Yard, child: Job, taken: i64) -> i64:
+    """Return how much of the result of a done child is stored with a parent that is linked to it.
+
+    Nothing if it would be too much for memory, or for one command that has `taken` some already:
+    the parent then reads the result from the child, as long as that is kept.
+    """
+    size = child.outcome().result_size
+    if taken + size > _LINKED_VALUES_MAX or not yard.bodies.admits_value(taken + size):
+        return 0
+    return size
+
+
+def settled_member(yard: Yard, child: Job, label: str, taken: i64) -> Member:
+    """Return the member for a child that is done already; for `taken` see `linked_size`."""
+    member = Member(child.id, label)
+    member.state = MemberState.SETTLED
+    if linked_size(yard, child, taken) > 0:
+        member.value = yard.bodies.fetch_result(child) or b""
+    return member
 
 
 def _is_last(parent: Job, member: Member) -> bool:
@@ -341,22 +378,24 @@ def is_suspended(job: Job) -> bool:
 
 
 def _write_member(fields: FieldWriter, member: Member, how: i64, value: bytes) -> None:
-    news = Member(member.child_id, member.label)
-    news.state = how
-    news.value = value
-    member_field(fields, news)
+    after = Member(member.child_id, member.label)
+    after.state = how
+    after.value = value
+    member_field(fields, after)
 
 
-def _unblock(yard: Yard, parent: Job, news: bytes, freed: list[Queue], now_ms: i64) -> None:
+def _unblock(
+    yard: Yard, parent: Job, changed_fields: bytes, freed: list[Queue], now_ms: i64
+) -> None:
     move = Transition(parent, Cause.UNBLOCKED, DELAYED if parent.due_ms > now_ms else READY)
     move.stamp = yard.new_place(parent, now_ms)
     move.ready_list = ReadyList.STREAM
-    move.news = news
+    move.changed_fields = changed_fields
     yard.move(parent, move, now_ms)
     if yard.bus.is_on:
         event = bus.Event(bus.EventName.WAITING, parent.queue, parent, now_ms)
         event.before = "waiting-children"
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     if parent.queue not in freed:
         freed.append(parent.queue)
 
@@ -377,24 +416,24 @@ def catch_up(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
         fail(yard, parent, why, now_ms)
 
 
-def link(yard: Yard, parent: Job, child: Job, label: str, news: bytes, now_ms: i64) -> None:
+def link(
+    yard: Yard, parent: Job, child: Job, label: str, changed_fields: bytes, now_ms: i64
+) -> None:
     """Make a job that is not running wait for one more; a child that is done blocks nothing."""
-    member = Member(child.id, label)
-    if child.state == DONE:
-        member.state = MemberState.SETTLED
-        member.value = yard.bodies.fetch_result(child) or b""
+    is_done = child.state == DONE
+    member = settled_member(yard, child, label, 0) if is_done else Member(child.id, label)
     # It may already wait for that child under that label.
     is_known = _waits_for(parent, child.id, label)
     fields = FieldWriter()
     member_field(fields, member)
     if member.state == MemberState.OPEN and parent.state in (READY, DELAYED):
         move = Transition(parent, Cause.PARKED, BLOCKED)
-        move.news = fields.done() + news
+        move.changed_fields = fields.done() + changed_fields
         parent.ensure_details()
         yard.move(parent, move, now_ms)
-        tell_blocked(yard, parent, now_ms)
+        publish_blocked(yard, parent, now_ms)
     else:
-        yard.note(parent, fields.done() + news)
+        yard.note(parent, fields.done() + changed_fields)
     if member.state == MemberState.OPEN and not is_known:
         yard.names.wait_for(parent, child.id)
 
@@ -431,12 +470,14 @@ def look_again(yard: Yard, job: Job, now_ms: i64) -> None:
         return
     freed: list[Queue] = []
     names = yard.names
+    taken: i64 = 0
     for member in list(details.members):
         if member.state != MemberState.OPEN:
             continue
         child = yard.jobs.get(member.child_id)
         if child is not None and child.state == DONE:
-            value = yard.bodies.fetch_result(child) or b""
+            value = settled_member(yard, child, member.label, taken).value
+            taken += len(value)
             change(yard, job, member, MemberState.SETTLED, value, freed, now_ms)
         elif job not in (names.dependents.get(int(member.child_id)) or ()):
             names.wait_for(job, member.child_id)
@@ -451,8 +492,11 @@ def room_to_look(yard: Yard, job: Job) -> i64:
     if details is None or details.members is None:
         return 0
     needed: i64 = 0
+    taken: i64 = 0
     for member in details.members:
         child = yard.jobs.get(member.child_id) if member.state == MemberState.OPEN else None
         if child is not None and child.state == DONE:
-            needed += parent_room(job, child.outcome().result_size + len(member.label))
+            size = linked_size(yard, child, taken)
+            taken += size
+            needed += parent_room(job, size + len(member.label))
     return needed

@@ -2,7 +2,7 @@
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.take import tell_holder
+from jobyard.engine.jobs.take import notify_holder
 from jobyard.engine.state.yard import Yard
 
 
@@ -18,4 +18,4 @@ def send_lease_events(yard: Yard, now_ms: i64) -> None:
     yard.ended = None
     assert leases is not None
     for lease in leases:
-        tell_holder(yard, lease, now_ms)
+        notify_holder(yard, lease, now_ms)

@@ -4,12 +4,12 @@ from mypy_extensions import i64, u8
 
 from jobyard.engine.jobs import dead_letters, flows
 from jobyard.engine.jobs.queues import drop_if_idle
-from jobyard.engine.jobs.take import lay_expired, let_go, offer
+from jobyard.engine.jobs.take import drop_job, make_expired_dead, offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard, abs_stamp
 from jobyard.errors import NotFound, StorageFull, YardFull
 from jobyard.journal.format.record import Cause
-from jobyard.model.details import FailureReason, JobDetails, Member, MemberState, Outcome
+from jobyard.model.details import FailureReason, JobDetails, Outcome
 from jobyard.model.details_codec import FieldWriter, Tag, glide_field, member_field
 from jobyard.model.family import (
     DEAD_LETTERS,
@@ -20,6 +20,7 @@ from jobyard.model.family import (
 )
 from jobyard.model.glidemq.fields import GlideFlag
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
+from jobyard.model.members import Member, MemberState
 from jobyard.model.policy import REMOVE_DEAD
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import ReadyList
@@ -79,7 +80,7 @@ def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
     fields = FieldWriter()
     if is_revoked(job):
         _pardon(job, fields)
-        move.news = fields.done()
+        move.changed_fields = fields.done()
     if counts_attempts(job.family):
         move.stamp = yard.new_place(job, now_ms)
         if yard.names.has_lost_key(job):
@@ -90,7 +91,7 @@ def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
             settled = _settle_members(yard, details, fields)
             if details.open_count() > len(settled):
                 move.state = BLOCKED
-        move.news = fields.done()
+        move.changed_fields = fields.done()
     yard.move(job, move, now_ms)
     for child_id in settled:
         yard.names.stop_waiting(job, child_id)
@@ -103,7 +104,7 @@ def promote(yard: Yard, job: Job, now_ms: i64) -> None:
     move.stamp = yard.new_place(job, now_ms)
     move.ready_list = ReadyList.STREAM
     yard.move(job, move, now_ms)
-    tell(yard, bus.EventName.WAITING, job, "delayed", now_ms)
+    publish_event(yard, bus.EventName.WAITING, job, "delayed", now_ms)
     offer(yard, job.queue, now_ms)
 
 
@@ -129,12 +130,12 @@ def revive(yard: Yard, job: Job, now_ms: i64, ready_list: i64 = ReadyList.STREAM
         settled = _settle_members(yard, details, fields)
         if details.open_count() > len(settled):
             move.state = BLOCKED
-        move.news = fields.done()
+        move.changed_fields = fields.done()
         yard.move(job, move, now_ms)
         for child_id in settled:
             yard.names.stop_waiting(job, child_id)
         yard.bodies.wake(job)
-    tell(yard, bus.EventName.RETRIED, job, before, now_ms)
+    publish_event(yard, bus.EventName.RETRIED, job, before, now_ms)
     offer(yard, job.queue, now_ms)
 
 
@@ -164,16 +165,20 @@ def _settle_members(yard: Yard, details: JobDetails, fields: FieldWriter) -> lis
     that brings the job back: a crash between two records would leave it waiting for ever.
     """
     settled: list[int] = []
+    taken: i64 = 0
     for member in details.members or ():
         if member.state != MemberState.OPEN:
             continue
         child = yard.jobs.get(member.child_id)
         if child is not None and child.state != DONE:
             continue
-        news = Member(member.child_id, member.label)
-        news.state = MemberState.DROPPED if child is None else MemberState.SETTLED
-        news.value = b"" if child is None else yard.bodies.fetch_result(child) or b""
-        member_field(fields, news)
+        if child is None:
+            after = Member(member.child_id, member.label)
+            after.state = MemberState.DROPPED
+        else:
+            after = flows.settled_member(yard, child, member.label, taken)
+            taken += len(after.value)
+        member_field(fields, after)
         settled.append(int(member.child_id))
     return settled
 
@@ -201,18 +206,20 @@ def set_due(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
     offer(yard, job.queue, now_ms)
 
 
-def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
+def make_dead(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
     """Make a job dead that no worker runs."""
     if job.policy.flags & REMOVE_DEAD:
         remove(yard, job, now_ms)
         return
-    if traits(job.family) & DEAD_LETTERS and dead_letters.send(yard, job, now_ms):
+    if traits(job.family) & DEAD_LETTERS and dead_letters.send(
+        yard, job, dead_letters.LetterReason.FAILED, error, now_ms
+    ):
         return
     move = Transition(job, Cause.FAILED, DEAD)
     if counts_attempts(job.family):
         fields = FieldWriter()
         fields.numbers(Tag.REASON, (FailureReason.UNKNOWN,), error.encode())
-        move.news = fields.done()
+        move.changed_fields = fields.done()
     flows.make_room(yard, job, len(error))
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
@@ -220,7 +227,7 @@ def lay_aside(yard: Yard, job: Job, error: str, now_ms: i64) -> None:
         event.error = error
         event.is_final = True
         event.is_dead = True
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     if yard.names.dependents.count > 0:
         flows.fail(yard, job, error, now_ms)
     serve_ordering(yard, job, now_ms)
@@ -268,7 +275,7 @@ def erase(yard: Yard, job: Job, now_ms: i64) -> None:
     is_unfinished = job.state not in (DEAD, DONE)
     if is_unfinished and yard.names.dependents.count > 0:
         flows.make_room(yard, job, 64)
-    let_go(yard, job, now_ms)
+    drop_job(yard, job, now_ms)
     if is_unfinished and yard.names.dependents.count > 0:
         flows.fail(yard, job, "removed", now_ms)
 
@@ -277,16 +284,16 @@ def expire_ttl(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job whose time to live is over; a running one may finish."""
     if job.state in (READY, DELAYED):
         if traits(job.family) & TTL_IS_DEATH:
-            lay_expired(yard, job, now_ms)
+            make_expired_dead(yard, job, now_ms)
             serve_ordering(yard, job, now_ms)
             return
         erase(yard, job, now_ms)
         drop_if_idle(yard, job.queue)
 
 
-def tell(yard: Yard, kind: str, job: Job, before: str, now_ms: i64) -> None:
+def publish_event(yard: Yard, kind: str, job: Job, before: str, now_ms: i64) -> None:
     """Publish an event of a job, with the state it was in before."""
     if yard.bus.is_on and job.state != GONE:
         event = bus.Event(kind, job.queue, job, now_ms)
         event.before = before
-        yard.bus.tell(event)
+        yard.bus.publish(event)

@@ -335,7 +335,7 @@ def free_condemned(yard: Yard, jobs: list[Job], now_ms: i64) -> None:
     for job in jobs:
         journal.append_gone(job, Cause.REMOVED, now_ms)
     for job in jobs:
-        journal.history.tell_until(job.queue.number, journal.next_record())
+        journal.history.keep_name_until(job.queue.number, journal.next_record())
     for entry in journal.entries.values():
         if entry.kind == EntryKind.CONDEMNED:
             journal.drop_entry(EntryKind.CONDEMNED, entry.key)

@@ -10,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 
 from jobyard.engine.jobs.listing import is_long, jobs_by_seq_of
 from jobyard.engine.jobs.low_watermarks import floors_room, remember_floors
-from jobyard.engine.jobs.take import let_go, offer
+from jobyard.engine.jobs.take import drop_job, offer
 from jobyard.engine.state.bus import Event, EventName
 from jobyard.engine.state.yard import POLICIES_MAX, Yard
 from jobyard.errors import NameTaken, StorageFull, YardFull
@@ -25,7 +25,7 @@ from jobyard.model.family import IDS_PER_QUEUE, READY_LISTS, traits
 from jobyard.model.index.jobs_by_seq import JobsBySeq, weight_of
 from jobyard.model.job import BLOCKED, DELAYED, LEASED, READY, Job
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
-from jobyard.model.policy import LIFO, PLAIN, Policy
+from jobyard.model.policy import LIFO, PLAIN, Policy, policy_key
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.topic.config import BARRED, DISCARD_REJECT, TopicConfig
@@ -66,14 +66,14 @@ def put(  # noqa: PLR0913, PLR0917  the fields of a put
     journal = yard.journal
     size: i64 = len(body)
     if queue.config is not None:
-        make_way(yard, queue, 1, size, size + PUT_SIZE + queue_room(queue, size), now_ms)
+        reserve_and_evict(yard, queue, 1, size, size + PUT_SIZE + queue_room(queue, size), now_ms)
     else:
         if not yard.bodies.admits(size):
             raise YardFull
         if journal.is_on and not journal.admit(size + _name_room(queue), now_ms):
             raise YardFull
     job = Job(0, queue, 0, 0, rank, now_ms, delay_ms, own_ms, PLAIN, body, size, family, codec)
-    enter_made(yard, job, body, now_ms)
+    enter(yard, job, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
@@ -113,7 +113,7 @@ def queue_room(queue: Queue, size: i64) -> i64:
     return _name_room(queue)
 
 
-def is_told_again(queue: Queue) -> bool:
+def may_need_name_again(queue: Queue) -> bool:
     """Return whether later jobs of a queue, too, may need room beyond their own records."""
     return queue.config is not None or queue.is_counted
 
@@ -158,7 +158,7 @@ def make_room_in_parts(yard: Yard, size: i64, now_ms: i64) -> None:
         raise YardFull
 
 
-def make_way(
+def reserve_and_evict(
     yard: Yard,
     queue: Queue,
     count: i64,
@@ -171,8 +171,8 @@ def make_way(
     """Reserve room, and evict the oldest jobs if a queue may not hold `count` more.
 
     YardFull and TopicFull change nothing; neither does NameTaken, for a queue that has the name of
-    a log. With `may_exceed`, more may be put than a queue may ever hold, and `shed` evicts the
-    first of them.
+    a log. With `may_exceed`, more may be put than a queue may ever hold, and `evict_excess` evicts
+    the first of them.
 
     `size` is the size of bodies and metas, `room` all that their put needs in the journal: reserved
     once, before the first eviction, so that evicted and new jobs are in one batch.
@@ -185,10 +185,10 @@ def make_way(
     room += _eviction_room(queue, victims)
     if room > 0:
         make_room(yard, room, now_ms)
-    _clear_way(yard, queue, config, victims, now_ms)
+    _evict_for_new(yard, queue, config, victims, now_ms)
 
 
-def make_way_in_all(
+def reserve_and_evict_all(
     yard: Yard,
     topics: list[Queue],
     queues: list[Queue],
@@ -214,10 +214,10 @@ def make_way_in_all(
     for each in range(len(topics)):
         config = topics[each].config
         assert config is not None
-        _clear_way(yard, topics[each], config, victims_by_topic[each], now_ms)
+        _evict_for_new(yard, topics[each], config, victims_by_topic[each], now_ms)
 
 
-def _clear_way(
+def _evict_for_new(
     yard: Yard, queue: Queue, config: TopicConfig, victims: list[Job], now_ms: i64
 ) -> None:
     """Evict jobs for new ones that enter now, and have these expire in time."""
@@ -228,10 +228,10 @@ def _clear_way(
         yard.arm(topic_state.alarm, now_ms + ttl_of(config))
 
 
-def shed(yard: Yard, queue: Queue, count: i64, size: i64, now_ms: i64) -> None:
+def evict_excess(yard: Yard, queue: Queue, count: i64, size: i64, now_ms: i64) -> None:
     """Evict the oldest jobs of a write that was larger than its queue may ever be.
 
-    `make_way` has reserved room for the records.
+    `reserve_and_evict` has reserved room for the records.
     """
     config = queue.config
     if config is None or not config.is_exceeded_by(count, size):
@@ -246,13 +246,21 @@ def ttl_of(config: TopicConfig) -> i64:
     return min(config.ttl_ms, NEVER_MS // 2)
 
 
-def check_way(queue: Queue, count: i64, size: i64) -> None:
-    """Refuse `count` jobs of `size` bytes if a queue may not hold them, as `make_way` would."""
+def check_capacity(queue: Queue, count: i64, size: i64) -> None:
+    """Refuse what `reserve_and_evict` would: more jobs or bytes than a queue may hold."""
     config = queue.config
     assert config is not None
     too_many, too_long = _excess(queue, config, count, size)
     if too_many > 0 or too_long > 0:
         _refuse_excess(config, count, size, may_exceed=False)
+
+
+def way_room(yard: Yard, queue: Queue, count: i64, size: i64) -> i64:
+    """Return the journal bytes that `reserve_and_evict` takes for evictions; refuse as it would."""
+    config = queue.config
+    assert config is not None
+    victims = _victims(yard, queue, config, count, size, may_exceed=False)
+    return _eviction_room(queue, victims)
 
 
 def _victims(
@@ -324,21 +332,11 @@ def _eviction_room(queue: Queue, victims: list[Job]) -> i64:
 def evict(yard: Yard, queue: Queue, victims: list[Job], now_ms: i64) -> None:
     """Remove jobs for which a queue has no room; room for the records was reserved."""
     for job in victims:
-        let_go(yard, job, now_ms)
+        drop_job(yard, job, now_ms)
     topic_state = queue.topic_state
     assert topic_state is not None
     topic_state.cap_floor = max(topic_state.cap_floor, victims[-1].key + 1)
     remember_floors(yard, queue)
-
-
-def enter(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> Job:
-    """Add a new job; room was reserved, and no other job has its key or name.
-
-    Clients that wait are not served yet: the records of several jobs may have to be in one batch.
-    """
-    job = make_job(queue, new_job)
-    enter_made(yard, job, new_job.body, now_ms)
-    return job
 
 
 def make_job(queue: Queue, new_job: NewJob) -> Job:
@@ -363,16 +361,12 @@ def make_job(queue: Queue, new_job: NewJob) -> Job:
     return job
 
 
-def enter_made(
-    yard: Yard,
-    job: Job,
-    body: bytes,
-    now_ms: i64,
-    ahead: EncodedAhead | None = None,
-    first_id: i64 = 0,
-) -> None:
-    """Add a job that was built before, like `enter`.
+def enter(
+    yard: Yard, job: Job, now_ms: i64, ahead: EncodedAhead | None = None, first_id: i64 = 0
+) -> Job:
+    """Add a job that was built, and return it; room was reserved, and its key and name are free.
 
+    Clients that wait are not served yet: the records of several jobs may have to be in one batch.
     `first_id` is set for jobs of a flow: the caller sets their names and links. `ahead` holds their
     records if these were encoded before.
     """
@@ -396,9 +390,11 @@ def enter_made(
     if journal.is_on:
         if queue.number == 0:
             journal.append_queue(queue, queue.name.encode())
-        elif is_told_again(queue):
-            _tell_seqs(journal, queue, seq)
+        elif may_need_name_again(queue):
+            _append_seqs(journal, queue, seq)
         if ahead is None:
+            body = job.body
+            assert body is not None
             journal.append_put(job, body)
         else:
             journal.append_put_ahead(job, ahead, first_id)
@@ -406,15 +402,16 @@ def enter_made(
     yard.apply_put(job, state, is_known=first_id != 0)
     if job.id & 511 == 0 and queue.jobs_by_seq is None and is_long(queue):
         jobs_by_seq_of(queue)
-    _tell_entered(yard, queue, job, now_ms)
+    _publish_entered(yard, queue, job, now_ms)
+    return job
 
 
-def _tell_entered(yard: Yard, queue: Queue, job: Job, now_ms: i64) -> None:
+def _publish_entered(yard: Yard, queue: Queue, job: Job, now_ms: i64) -> None:
     """Count a job that has entered, publish its event, and copy it to routers."""
     queue.total_count += 1
     yard.counters.at(i64(job.family), i64(job.family)).put += 1
     if yard.bus.is_on:
-        yard.bus.tell_pushed(queue, job, now_ms)
+        yard.bus.publish_pushed(queue, job, now_ms)
     if queue.config is not None:
         topic_state = queue.topic_state
         if topic_state is not None and topic_state.onward is not None:
@@ -454,7 +451,7 @@ def first_list(rank: i64, policy: Policy) -> i64:
     return ReadyList.LIFO if policy.flags & LIFO else ReadyList.STREAM
 
 
-def _tell_seqs(journal: Journal, queue: Queue, seq: i64) -> None:
+def _append_seqs(journal: Journal, queue: Queue, seq: i64) -> None:
     """Ensure that no seq is given twice, whatever is deleted or lost."""
     # Every segment with jobs of such a queue records the next seq, even when the newest job was
     # deleted with its segment.
@@ -470,7 +467,7 @@ def _tell_seqs(journal: Journal, queue: Queue, seq: i64) -> None:
             journal.append_name(queue, queue.name.encode())
             queue.limit_batch = journal.open_number
         if seq >= queue.durable_limit:
-            journal.sync_wanted = max(journal.sync_wanted, queue.limit_batch)
+            journal.seqs_sync_batch = max(journal.seqs_sync_batch, queue.limit_batch)
     elif is_due:
         journal.append_name(queue, queue.name.encode())
 
@@ -491,7 +488,7 @@ def give_back_seqs(yard: Yard) -> None:
 
 def _name_room(queue: Queue) -> i64:
     # A name takes at most four bytes per character.
-    if queue.number != 0 and not is_told_again(queue):
+    if queue.number != 0 and not may_need_name_again(queue):
         return 0
     return 4 * queue_bytes(queue)
 
@@ -523,11 +520,6 @@ def _remember(yard: Yard, policy: Policy) -> None:
     yard.next_policy = number + 1
 
 
-def policy_key(number: i64) -> bytes:
-    """Return the key of a policy in the journal."""
-    return int(number).to_bytes(8, "little")
-
-
 def _forget_unused(yard: Yard) -> None:
     journal = yard.journal
     for text, policy in list(yard.policies.items()):
@@ -540,7 +532,7 @@ def _forget_unused(yard: Yard) -> None:
                 journal.forget_entry(entry)
 
 
-def tell_duplicate(yard: Yard, owner: Job, now_ms: i64) -> None:
+def publish_duplicate(yard: Yard, owner: Job, now_ms: i64) -> None:
     """Publish the event that a put found an existing job."""
     if yard.bus.is_on:
-        yard.bus.tell(Event(EventName.DUPLICATED, owner.queue, owner, now_ms))
+        yard.bus.publish(Event(EventName.DUPLICATED, owner.queue, owner, now_ms))

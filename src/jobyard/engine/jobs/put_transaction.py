@@ -17,14 +17,15 @@ from mypy_extensions import i64, mypyc_attr
 from jobyard.engine.jobs.move import erase
 from jobyard.engine.jobs.put import (
     NewJob,
-    check_way,
+    check_capacity,
     enter,
+    make_job,
     make_room,
     make_room_in_parts,
-    make_way,
-    make_way_in_all,
+    publish_duplicate,
+    reserve_and_evict,
+    reserve_and_evict_all,
     room_for,
-    tell_duplicate,
 )
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.jobs.unique_keys import claim, room_to_claim
@@ -77,7 +78,7 @@ def put_new_job(yard: Yard, queue: Queue, new_job: NewJob, links: Links | None, 
         reserve(yard, queue, 1, size, room_for(queue, new_job), now_ms)
     else:
         if queue.config is not None:
-            check_way(queue, 1, size)
+            check_capacity(queue, 1, size)
         links.check(queue, now_ms)
         reserve(yard, queue, 1, size, room_of(queue, new_job, links, now_ms), now_ms)
     job = commit(yard, queue, new_job, links, now_ms)
@@ -111,10 +112,10 @@ def reserve(
 ) -> None:
     """Reserve `room` bytes, and evict for `count` jobs with bodies of `size` bytes.
 
-    For `may_exceed` see `make_way`.
+    For `may_exceed` see `reserve_and_evict`.
     """
     if queue.config is not None:
-        make_way(yard, queue, count, size, room, now_ms, may_exceed=may_exceed)
+        reserve_and_evict(yard, queue, count, size, room, now_ms, may_exceed=may_exceed)
     else:
         make_room(yard, room, now_ms)
 
@@ -127,7 +128,7 @@ def reserve_in_parts(
     Each batch reserves its room again when it enters.
     """
     if queue.config is not None:
-        check_way(queue, count, size)
+        check_capacity(queue, count, size)
     make_room_in_parts(yard, room, now_ms)
 
 
@@ -145,7 +146,7 @@ def reserve_all(
     """
     topics = [queue for queue in different if queue.config is not None]
     if topics:
-        make_way_in_all(yard, topics, queues, new_jobs, room, now_ms)
+        reserve_and_evict_all(yard, topics, queues, new_jobs, room, now_ms)
     else:
         make_room(yard, room, now_ms)
 
@@ -160,7 +161,7 @@ def commit(yard: Yard, queue: Queue, new_job: NewJob, links: Links | None, now_m
     """
     details = new_job.details
     if details is None:
-        return enter(yard, queue, new_job, now_ms)
+        return enter(yard, make_job(queue, new_job), now_ms)
     before = _awaited_same_named(yard, details)
     owner = _existing(yard, queue, details, links, now_ms)
     if owner is not None:
@@ -169,7 +170,7 @@ def commit(yard: Yard, queue: Queue, new_job: NewJob, links: Links | None, now_m
         return owner
     if links is not None:
         links.entering()
-    job = enter(yard, queue, new_job, now_ms)
+    job = enter(yard, make_job(queue, new_job), now_ms)
     if links is not None:
         links.entered(job, before, now_ms)
     return job
@@ -192,7 +193,7 @@ def _existing(
     """
     same = None if links is None else links.same_named()
     if same is not None and same.state not in (DEAD, DONE):
-        tell_duplicate(yard, same, now_ms)
+        publish_duplicate(yard, same, now_ms)
         return same
     owner = claim(yard, queue, details, now_ms)
     if owner is None and same is not None:

@@ -108,8 +108,8 @@ def set_settings(yard: Yard, queue: Queue, settings: Settings, now_ms: i64) -> N
     apply_settings(queue, settings, now_ms, is_new=True)
     if was_paused != settings.is_paused and yard.bus.is_on:
         kind = bus.EventName.PAUSED if settings.is_paused else bus.EventName.RESUMED
-        yard.bus.tell(bus.Event(kind, queue, None, now_ms))
-    _let_go_on(yard, queue, now_ms)
+        yard.bus.publish(bus.Event(kind, queue, None, now_ms))
+    _serve_held_up(yard, queue, now_ms)
     drop_if_idle(yard, queue)
 
 
@@ -155,7 +155,7 @@ def set_group(yard: Yard, queue: Queue, group: Group, now_ms: i64) -> None:
     offer(yard, queue, now_ms)
 
 
-def _let_go_on(yard: Yard, queue: Queue, now_ms: i64) -> None:
+def _serve_held_up(yard: Yard, queue: Queue, now_ms: i64) -> None:
     """Serve clients that a pause or a limit may have held up."""
     offer(yard, queue, now_ms)
     if queue.subscriptions is not None:
@@ -168,7 +168,7 @@ def pause(yard: Yard, queue: Queue, length_ms: i64, now_ms: i64) -> None:
     queue.pause_until_ms = now_ms + length_ms
     queue.pauses_count += 1
     if length_ms == 0:
-        _let_go_on(yard, queue, now_ms)
+        _serve_held_up(yard, queue, now_ms)
     else:
         yard.arm(queue, queue.pause_until_ms)
 
@@ -188,4 +188,4 @@ def end_pause(yard: Yard, queue: Queue, now_ms: i64) -> None:
     if queue.pause_until_ms > now_ms:
         queue.pause_ms = 0
         queue.pause_until_ms = 0
-        _let_go_on(yard, queue, now_ms)
+        _serve_held_up(yard, queue, now_ms)

@@ -219,8 +219,8 @@ def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
         # Only now: if the disk is full, the same job is tried again.
         alarm.cursor = item.key
     if yard.bus.is_on:
-        _tell_swept(yard, queue, bus.EventName.DEAD_EXPIRED, expired, now_ms)
-        _tell_swept(yard, queue, bus.EventName.DEAD_RETRIED, retried, now_ms)
+        _publish_swept(yard, queue, bus.EventName.DEAD_EXPIRED, expired, now_ms)
+        _publish_swept(yard, queue, bus.EventName.DEAD_RETRIED, retried, now_ms)
     if is_through:
         alarm.begin_again()
         return next_ms
@@ -228,7 +228,7 @@ def _sweep_dead(yard: Yard, queue: Queue, now_ms: i64) -> i64:
     return now_ms
 
 
-def _tell_swept(yard: Yard, queue: Queue, what: str, count: i64, now_ms: i64) -> None:
+def _publish_swept(yard: Yard, queue: Queue, what: str, count: i64, now_ms: i64) -> None:
     if count > 0:
         yard.bus.note(what, {"queue": queue.name, "count": int(count)}, now_ms)
 

@@ -24,7 +24,7 @@ from jobyard.engine.jobs.take import offer
 from jobyard.engine.state import bus
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import Refused, YardFull
-from jobyard.journal.format.record import END_SIZE, ENTRY_SIZE, STATE_SIZE
+from jobyard.journal.format.record import END_ROOM, ENTRY_SIZE, STATE_SIZE
 from jobyard.model.details import JobDetails
 from jobyard.model.details_codec import size_of
 from jobyard.model.entry import EntryKind
@@ -396,7 +396,7 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
     if cron.flags & SKIPS_IDLE and not _has_worker(yard, cron.queue):
         cron.pass_slot(now_ms)
         _rearm(yard, cron)
-        _tell(yard, bus.EventName.CRON_SKIPPED, cron, "reason", "no-worker", now_ms)
+        _publish(yard, bus.EventName.CRON_SKIPPED, cron, "reason", "no-worker", now_ms)
         return
     queue = open_queue(yard, cron.queue)
     new_job = cron.new_job(now_ms)
@@ -407,7 +407,7 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
         drop_if_idle(yard, queue)
         yard.disarm(cron)
         yard.arm(cron, now_ms + SCHEDULE_RETRY_MS)
-        _tell(yard, bus.EventName.CRON_MISSED, cron, "error", _why_missed(refusal), now_ms)
+        _publish(yard, bus.EventName.CRON_MISSED, cron, "error", _why_missed(refusal), now_ms)
         return
     cron.executions += 1
     cron.pass_slot(now_ms)
@@ -418,7 +418,7 @@ def fire(yard: Yard, cron: Cron, now_ms: i64) -> None:
             yard.journal.set_entry(EntryKind.CRON, _key(_PROGRESS, cron), cron.encode_progress())
         _rearm(yard, cron)
     _put(yard, queue, new_job, now_ms)
-    _tell(yard, bus.EventName.CRON_FIRED, cron, "", "", now_ms)
+    _publish(yard, bus.EventName.CRON_FIRED, cron, "", "", now_ms)
 
 
 def _why_missed(refusal: YardFull) -> str:
@@ -430,7 +430,7 @@ def _why_missed(refusal: YardFull) -> str:
     return str(refusal) or "Storage full"
 
 
-def _tell(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) -> None:
+def _publish(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) -> None:
     if yard.bus.is_on:
         told: dict[str, object] = {"name": cron.name, "queue": cron.queue}
         if key:
@@ -516,7 +516,7 @@ def hold_successor(yard: Yard, job: Job, result_size: i64, now_ms: i64) -> NewJo
     new_job = None if body is None else crons.hooks.successor(job, body, now_ms)
     if new_job is None:
         return None
-    ending: i64 = STATE_SIZE + END_SIZE + size_of(details) + result_size
+    ending: i64 = STATE_SIZE + END_ROOM + size_of(details) + result_size
     make_room(yard, 2 * ending + room_of(job.queue, new_job, None, now_ms), now_ms)
     hold_user(job.queue)
     return new_job

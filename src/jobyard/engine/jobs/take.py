@@ -98,7 +98,7 @@ def _take_first(
     now_ms: i64,
 ) -> Lease | None:
     """Lease the first ready job of some queues, or of one ready list of one queue."""
-    aside: list[Job] | None = None
+    skipped: list[Job] | None = None
     try:
         while True:
             job = (
@@ -109,19 +109,19 @@ def _take_first(
             if job is None:
                 return None
             if _must_go(yard, job, now_ms):
-                aside = _pass_over(yard, job, aside, now_ms)
+                skipped = _pass_over(yard, job, skipped, now_ms)
                 continue
             if job.queue.rules is not None:
                 passed(job, job.queue.rules, now_ms)
             if one_queue is not None:
-                _rename_entry(yard, job, now_ms)
+                _renew_entry_after_restart(yard, job, now_ms)
             lease = _lease(yard, job, lease_set, terms, now_ms)
             if lease is not None:
                 return lease
     finally:
-        if aside is not None:
-            for job in aside:
-                yard.step_back(job)
+        if skipped is not None:
+            for job in skipped:
+                yard.index_ready(job)
 
 
 def _open_queues(yard: Yard, queues: list[Queue], now_ms: i64) -> list[Queue]:
@@ -176,7 +176,7 @@ def _head_on(queue: Queue, ready_list: i64, now_ms: i64) -> Job | None:
     return head_of(queue, now_ms) if ready_list == ReadyList.STREAM else None
 
 
-def _rename_entry(yard: Yard, job: Job, now_ms: i64) -> None:
+def _renew_entry_after_restart(yard: Yard, job: Job, now_ms: i64) -> None:
     """Give a redelivered job a new entry id after a restart.
 
     The previous consumer can then no longer acknowledge it by the old id. The job stays in its
@@ -219,7 +219,7 @@ def _is_old(job: Job, config: TopicConfig, now_ms: i64) -> bool:
     return 0 < config.ttl_ms <= now_ms - job.created_ms
 
 
-def _pass_over(yard: Yard, job: Job, aside: list[Job] | None, now_ms: i64) -> list[Job] | None:
+def _pass_over(yard: Yard, job: Job, skipped: list[Job] | None, now_ms: i64) -> list[Job] | None:
     """Remove a job that must not be taken, or step over it if it cannot be removed now.
 
     An expired job that other jobs wait for is left to its alarm, which is due and notifies them:
@@ -230,20 +230,20 @@ def _pass_over(yard: Yard, job: Job, aside: list[Job] | None, now_ms: i64) -> li
     is_old = config is not None and _is_old(job, config, now_ms)
     if is_old or (ttl_ms > 0 and now_ms >= job.created_ms + ttl_ms):
         if traits(job.family) & TTL_IS_DEATH and not is_old:
-            if _is_laid(yard, job, now_ms):
-                return aside
+            if _made_dead(yard, job, now_ms):
+                return skipped
         elif not yard.names.dependents.has(int(job.id)):
-            let_go(yard, job, now_ms)
+            drop_job(yard, job, now_ms)
             if is_old:
                 _raise_floor(yard, job)
-            return aside
-    elif dead_letters.send(yard, job, now_ms) or _put_off(yard, job, now_ms):
-        return aside
-    yard.step_aside(job)
-    if aside is None:
+            return skipped
+    elif dead_letters.send_spent(yard, job, now_ms) or _put_off(yard, job, now_ms):
+        return skipped
+    yard.unindex_ready(job)
+    if skipped is None:
         return [job]
-    aside.append(job)
-    return aside
+    skipped.append(job)
+    return skipped
 
 
 def _put_off(yard: Yard, job: Job, now_ms: i64) -> bool:
@@ -252,7 +252,7 @@ def _put_off(yard: Yard, job: Job, now_ms: i64) -> bool:
     move.due_ms = now_ms + FULL_WAIT_MS
     try:
         if yard.bodies.fetch(job) is None:
-            _set_aside(yard, job, now_ms)
+            _make_damaged_dead(yard, job, now_ms)
         else:
             yard.move(job, move, now_ms)
     except StorageFull:
@@ -260,7 +260,7 @@ def _put_off(yard: Yard, job: Job, now_ms: i64) -> bool:
     return True
 
 
-def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
+def drop_job(yard: Yard, job: Job, now_ms: i64) -> None:
     """Remove a job and publish the event; jobs that wait for it are not notified."""
     before = job.state
     lease = job.lease
@@ -271,21 +271,21 @@ def let_go(yard: Yard, job: Job, now_ms: i64) -> None:
     if yard.bus.is_on and yard.bus.hears(job.queue):
         event = bus.Event(bus.EventName.REMOVED, job.queue, job, now_ms)
         event.before = "delayed" if before == DELAYED else "waiting"
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     if lease is not None and lease.lease_set.is_watched:
-        tell_holder(yard, lease, now_ms)
+        notify_holder(yard, lease, now_ms)
 
 
-def _is_laid(yard: Yard, job: Job, now_ms: i64) -> bool:
+def _made_dead(yard: Yard, job: Job, now_ms: i64) -> bool:
     """Make an expired job dead; False on a full disk."""
     try:
-        lay_expired(yard, job, now_ms)
+        make_expired_dead(yard, job, now_ms)
     except StorageFull:
         return False
     return True
 
 
-def lay_expired(yard: Yard, job: Job, now_ms: i64) -> None:
+def make_expired_dead(yard: Yard, job: Job, now_ms: i64) -> None:
     """Make an expired glide-mq job dead; its parent keeps waiting."""
     if job.state == DELAYED and job.due_ms <= now_ms:
         # Its delay ended first, and a replay must see the same.
@@ -293,7 +293,7 @@ def lay_expired(yard: Yard, job: Job, now_ms: i64) -> None:
     move = Transition(job, Cause.FAILED, DEAD)
     fields = FieldWriter()
     fields.numbers(Tag.REASON, (FailureReason.TTL_OVER,), b"expired")
-    move.news = fields.done()
+    move.changed_fields = fields.done()
     job.ensure_details()
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
@@ -302,7 +302,7 @@ def lay_expired(yard: Yard, job: Job, now_ms: i64) -> None:
         event.reason = FailureReason.TTL_OVER
         event.is_final = True
         event.is_dead = True
-        yard.bus.tell(event)
+        yard.bus.publish(event)
 
 
 def _raise_floor(yard: Yard, job: Job) -> None:
@@ -314,7 +314,7 @@ def _raise_floor(yard: Yard, job: Job) -> None:
         remember_floors(yard, queue)
 
 
-def tell_holder(yard: Yard, lease: Lease, now_ms: i64) -> None:
+def notify_holder(yard: Yard, lease: Lease, now_ms: i64) -> None:
     """Notify a holder that a lease of its watched set ended, now or when the batch is done."""
     if yard.ended is not None:
         yard.ended.append(lease)
@@ -331,7 +331,7 @@ def take_job(yard: Yard, job_id: i64, lease_set: LeaseSet, terms: Terms, now_ms:
     if (
         config is not None
         and dead_letters.is_spent(job, config)
-        and dead_letters.send(yard, job, now_ms)
+        and dead_letters.send_spent(yard, job, now_ms)
     ):
         raise NotFound
     if job.state == DEAD and job.details is not None and job.details.open_count() > 0:
@@ -352,7 +352,7 @@ def _lease(yard: Yard, job: Job, lease_set: LeaseSet, terms: Terms, now_ms: i64)
     if body is None:
         body = yard.bodies.fetch(job)
         if body is None:
-            _set_aside(yard, job, now_ms)
+            _make_damaged_dead(yard, job, now_ms)
             return None
     if terms.is_durable:
         ensure_room(yard, job, terms.label)
@@ -377,7 +377,7 @@ def _lease(yard: Yard, job: Job, lease_set: LeaseSet, terms: Terms, now_ms: i64)
         _take_note(yard, lease)
     if yard.bus.is_wide:
         # Listeners of a single queue do not use this event.
-        yard.bus.tell(bus.Event(bus.EventName.PULLED, job.queue, job, now_ms))
+        yard.bus.publish(bus.Event(bus.EventName.PULLED, job.queue, job, now_ms))
     return lease
 
 
@@ -433,14 +433,14 @@ def ttr_ms(job: Job) -> i64:
     return wished_ms if wished_ms > 0 else FOREIGN_TTR_MS
 
 
-def _set_aside(yard: Yard, job: Job, now_ms: i64) -> None:
+def _make_damaged_dead(yard: Yard, job: Job, now_ms: i64) -> None:
     """Bury a job whose body is damaged on disk: it stays visible, but is never delivered."""
     if job.state == DEAD:
         return
     move = Transition(job, Cause.CORRUPT, DEAD)
     fields = FieldWriter()
     fields.numbers(Tag.REASON, (FailureReason.DAMAGED,), CORRUPT_TEXT.encode())
-    move.news = fields.done()
+    move.changed_fields = fields.done()
     job.ensure_details()
     yard.move(job, move, now_ms)
     if yard.bus.is_on:
@@ -449,7 +449,7 @@ def _set_aside(yard: Yard, job: Job, now_ms: i64) -> None:
         event.reason = FailureReason.DAMAGED
         event.is_final = True
         event.is_dead = True
-        yard.bus.tell(event)
+        yard.bus.publish(event)
 
 
 def wait(
@@ -479,6 +479,9 @@ def offer(yard: Yard, queue: Queue, now_ms: i64) -> None:
     If there are many, the first are served now and the others in the turns that follow.
     """
     if queue.is_serving:
+        return
+    if yard.txns.held_offers is not None:
+        yard.txns.held_offers.append(queue)
         return
     if _serve(yard, queue, yard.tasks.served_at_once, now_ms):
         queue.is_serving = True

@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.move import erase
-from jobyard.engine.jobs.put import tell_duplicate
+from jobyard.engine.jobs.put import publish_duplicate
 from jobyard.engine.state.yard import Yard
 from jobyard.model.details import KEY_EXTENDS, KEY_REPLACES, JobDetails
 from jobyard.model.details_codec import FieldWriter, Tag
@@ -49,16 +49,16 @@ def claim(yard: Yard, queue: Queue, details: JobDetails, now_ms: i64) -> Job | N
         return None
     if details.key_mode != KEY_REPLACES or is_needed(yard, owner, details):
         if details.key_mode == KEY_EXTENDS and details.key_ttl_ms > 0 and owner.state != LEASED:
-            news = FieldWriter()
-            news.numbers(Tag.KEY_UNTIL, (now_ms + details.key_ttl_ms,), b"")
-            yard.note(owner, news.done(), is_needed=True)
-        tell_duplicate(yard, owner, now_ms)
+            changes = FieldWriter()
+            changes.numbers(Tag.KEY_UNTIL, (now_ms + details.key_ttl_ms,), b"")
+            yard.note(owner, changes.done(), is_needed=True)
+        publish_duplicate(yard, owner, now_ms)
         return owner
     if owner.state == LEASED:
         # It keeps running without the key. Recorded, or a restart would give the key back to it.
-        news = FieldWriter()
-        news.begin(Tag.KEY_DROPPED, 0)
-        yard.note(owner, news.done(), is_needed=True)
+        changes = FieldWriter()
+        changes.begin(Tag.KEY_DROPPED, 0)
+        yard.note(owner, changes.done(), is_needed=True)
     else:
         erase(yard, owner, now_ms)
     return None

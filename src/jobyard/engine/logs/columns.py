@@ -1,11 +1,13 @@
 """Records of a log column by column, for readers that want many of them without JSON around them.
 
-Data and meta are the texts of the writers, cut out of the stored text and never parsed. A page ends
+Data and meta are the texts of the writers, cut out of the stored text and never parsed; data that
+were sent as bytes are decoded for the column of values. A page ends
 at a seq, a number of rows or a size, whichever comes first, and holds at least one row if there is
 one. Changes nothing.
 """
 
 import json
+from base64 import b64decode
 from typing import Final, final
 
 from librt.strings import read_i16_le, read_i32_le, read_i64_le
@@ -16,7 +18,12 @@ from jobyard.journal.journal import Journal
 from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.model.topic.log import LogTopic, next_alive, next_dead
 from jobyard.model.topic.log_chunk import LogChunk
-from jobyard.model.topic.log_rows import META_FRAME_SIZE, data_from
+from jobyard.model.topic.log_rows import META_FRAME_SIZE, base64_of, data_from, is_binary_at
+
+# Columns that are cut out of the text of records.
+META: Final = 1
+DATA: Final = 2
+VALUES: Final = 4
 
 # The sizes of `"$tag":` and `"$node":`.
 _TAG_SIZE: Final = 7
@@ -28,9 +35,12 @@ _NODE_SIZE: Final = 8
 class LogColumns:
     """Consecutive records of a log."""
 
-    def __init__(self, after_seq: i64, *, has_text: bool) -> None:
-        # If not, data and meta stay empty, and no text is read.
-        self.has_text: bool = has_text
+    def __init__(self, after_seq: i64, wanted: int) -> None:
+        # If no text is wanted, none is read; columns of text that are not wanted stay empty.
+        self.has_text: bool = wanted != 0
+        self.has_meta: bool = wanted & META != 0
+        self.has_data: bool = wanted & DATA != 0
+        self.has_values: bool = wanted & VALUES != 0
         self.seqs = NumberColumn()
         # Wall clock, in microseconds.
         self.times = NumberColumn()
@@ -38,6 +48,8 @@ class LogColumns:
         self.nodes = TextColumn()
         self.metas = TextColumn()
         self.data = TextColumn()
+        # Data as bytes: the JSON text, or what was sent as bytes.
+        self.values = TextColumn()
         self.count: i64 = 0
         self.first_seq: i64 = 0
         self.last_seq: i64 = 0
@@ -46,7 +58,15 @@ class LogColumns:
 
     def columns(self) -> list[Column]:
         """Return the columns in the order that readers see."""
-        return [self.seqs, self.times, self.tags, self.nodes, self.metas, self.data]
+        return [
+            self.seqs,
+            self.times,
+            self.tags,
+            self.nodes,
+            self.metas,
+            self.data,
+            self.values,
+        ]
 
 
 def count_between(log: LogTopic, after_seq: i64, to_seq: i64) -> i64:
@@ -74,14 +94,13 @@ def columns_between(
     to_seq: i64,
     rows_max: i64,
     bytes_max: i64,
-    *,
-    has_text: bool = True,
+    wanted: int = META | DATA,
 ) -> LogColumns:
     """Return the next records after `after_seq`, up to `to_seq`, as many as fit on a page.
 
     A page ends before text that is damaged on disk; TextDamaged if it would begin with it.
     """
-    page = LogColumns(after_seq, has_text=has_text)
+    page = LogColumns(after_seq, wanted)
     left = bytes_max
     index = log.chunk_index(after_seq + 1)
     while index < len(log.chunks):
@@ -141,7 +160,7 @@ def _add(journal: Journal, chunk: LogChunk, page: LogColumns, start: i64, end: i
         _add_places(page, chunk.base + start, times)
         return end
     metas = chunk.metas[start:end].tobytes() if chunk.has_meta else b""
-    if not chunk.has_meta:
+    if not chunk.has_meta and page.has_meta:
         page.metas.add_nulls(end - start)
     if not is_here:
         at: i64 = 0
@@ -190,11 +209,24 @@ def _add_row(
     page.times.add(ts * 1000)
     data_end = end - 1
     if meta_size > 0:
-        page.metas.add(text[data_end - meta_size : data_end])
+        if page.has_meta:
+            page.metas.add(text[data_end - meta_size : data_end])
         data_end -= meta_size + META_FRAME_SIZE
-    elif meta_size == 0:
+    elif meta_size == 0 and page.has_meta:
         page.metas.add_nulls(1)
-    page.data.add(text[start + data_from(seq, ts) : data_end])
+    data_at: i64 = start + data_from(seq, ts)
+    if is_binary_at(text, data_at):
+        encoded = base64_of(text, data_at, data_end)
+        if page.has_data:
+            page.data.add(b"".join([b'{"$base64":"', encoded, b'"}']))
+        if page.has_values:
+            page.values.add(b64decode(encoded))
+        return
+    data = text[data_at:data_end]
+    if page.has_data:
+        page.data.add(data)
+    if page.has_values:
+        page.values.add(data)
 
 
 def _add_labels(chunk: LogChunk, page: LogColumns, start: i64, end: i64) -> None:

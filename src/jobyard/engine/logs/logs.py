@@ -15,49 +15,48 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.logs.read import collect, label_of
-from jobyard.engine.logs.text import cool, free_some
+from jobyard.engine.logs.cursors import held_floor, is_all_held
+from jobyard.engine.logs.dropped_log import DroppedLog
+from jobyard.engine.logs.read import collect, gap, gap_reason, label_of
+from jobyard.engine.logs.text import TextJoining, cool
 from jobyard.engine.logs.write_keys import forget_expired, is_known, remember_key
 from jobyard.engine.state.barred_queues import bar, unbar
-from jobyard.engine.state.tasks import Task
+from jobyard.engine.state.record_keys import (
+    drop_keys,
+    keys_room,
+    remember_log_keys,
+    set_window,
+    window_room,
+)
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.format.log_record import LABEL_SIZE_MAX, head_bytes, log_length
 from jobyard.journal.format.record import ENTRY_SIZE
-from jobyard.journal.space.live_bytes import LiveBytes
 from jobyard.model.entry import EntryKind
 from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.limits import NEVER_MS, SEQ_BLOCK
 from jobyard.model.topic.config import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
 from jobyard.model.topic.log import (
-    CAP,
-    MIXED,
     RECREATED,
-    TTL,
     Appended,
     LogPage,
     LogQuery,
     LogReader,
     LogRecord,
     LogTopic,
-    Tombstone,
     TopicFull,
     WriteKey,
     WriteTooLarge,
     next_alive,
 )
-from jobyard.model.topic.log_chunk import CHUNK_ROWS, JOINED_SIZE_MAX, META_SIZE_MAX, LogChunk
-from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.topic.log_chunk import CHUNK_ROWS, META_SIZE_MAX
+from jobyard.model.topic.log_rows import LogRows, binary_text
 
 # How often expired records are removed if no client reads or appends.
 TRIM_MS: Final = 1000
 # Records removed at once; the others are removed in the following turns.
 TRIM_ROWS: Final = 16 << 10
-# Units of work to free a chunk.
-CHUNK_UNITS: Final = 50
-# Units of work to join its texts.
-JOIN_UNITS: Final = 150
 # Records of one write that are appended in a unit of work.
 ROWS_PER_UNIT: Final = 2
 # How often a long write is stamped again over turns because others wrote to its log.
@@ -137,18 +136,20 @@ def set_config(yard: Yard, log: LogTopic, config: TopicConfig, now_ms: i64) -> N
         raise HoldsRecords
     if journal.is_on:
         value = config.encode()
-        if not journal.admit(head_bytes(log) + ENTRY_SIZE + len(log.name) + len(value), now_ms):
+        room = head_bytes(log) + ENTRY_SIZE + len(log.name) + len(value)
+        if not journal.admit(room + window_room(log.record_keys), now_ms):
             raise YardFull
         if is_moving:
             _change_kind(yard, log)
         journal.set_entry(EntryKind.CONFIG, log.name.encode(), value)
         log.batch = journal.open_number
+    set_window(yard, log.record_keys, config.key_window_ms, now_ms)
     log.config = config
     trim(yard, log, now_ms)
     if log.alarm is not None:
         yard.disarm(log.alarm)
     set_alarm(yard, log, now_ms)
-    _tell(log)
+    _notify_readers(log)
 
 
 def _change_kind(yard: Yard, log: LogTopic) -> None:
@@ -166,6 +167,7 @@ def drop_log(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     journal = yard.journal
     if journal.is_on:
         try:
+            journal.make_room(2 * (ENTRY_SIZE + len(log.name)))
             journal.drop_entry(EntryKind.CONFIG, log.name.encode())
         except StorageFull as error:
             raise YardFull from error
@@ -180,44 +182,10 @@ def drop_log(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     keys, log.keys = log.keys, RecentKeys()
     if chunks or keys.count() > 0:
         yard.tasks.begin(DroppedLog(journal.live_bytes, chunks, keys), None, now_ms)
+    drop_keys(yard, log.record_keys, now_ms)
     settle(yard, log)
     journal.live_bytes.forget_head(log)
-    _tell(log)
-
-
-@final
-class DroppedLog(Task):
-    """Frees the memory of a log that was dropped."""
-
-    def __init__(
-        self, live_bytes: LiveBytes, chunks: list[LogChunk], keys: RecentKeys[WriteKey]
-    ) -> None:
-        super().__init__()
-        self._ledger = live_bytes
-        self._chunks = chunks
-        self._keys = keys
-
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Free some keys, then some chunks."""
-        done = self._forget_keys(most)
-        while done < most and self._chunks:
-            if self._chunks[-1].memory > JOINED_SIZE_MAX:
-                done += free_some(self._chunks[-1].pieces, most - done)
-            if done < most:
-                self._chunks.pop()
-                done += CHUNK_UNITS
-        return done
-
-    def _forget_keys(self, most: i64) -> i64:
-        done: i64 = 0
-        while done < most:
-            oldest = self._keys.oldest()
-            if oldest is None:
-                break
-            self._ledger.forget_key(oldest[1])
-            self._keys.remove_oldest()
-            done += 1
-        return done
+    _notify_readers(log)
 
 
 def hold_reader(log: LogTopic, reader: LogReader) -> None:
@@ -230,7 +198,7 @@ def drop_reader(log: LogTopic, reader: LogReader) -> None:
     log.readers.pop(reader, None)
 
 
-def _tell(log: LogTopic) -> None:
+def _notify_readers(log: LogTopic) -> None:
     # A reader may remove itself or add others while it is notified.
     for reader in list(log.readers):
         if reader in log.readers:
@@ -263,7 +231,8 @@ def draft(items: LogRows, row: LogRecord) -> None:
     tag = label_of(b'"$tag":', row.tag)
     if len(tag) > LABEL_SIZE_MAX or len(node) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
         items.is_too_large = True
-    items.add_ahead(row.data, row.meta, tag, node)
+    data = binary_text(row.data) if row.is_binary else row.data
+    items.add_ahead(data, row.meta, tag, node)
 
 
 def _time_of(yard: Yard, log: LogTopic | None, now_ms: i64) -> i64:
@@ -334,7 +303,7 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
             # The reply shows the current head of the log, so it waits for that too.
             batch = max(known.batch, log.batch)
             return Appended(known.first_seq, known.last_seq, batch, is_deduped=True)
-    floor = _make_way(log, items.count(), items.content_size)
+    floor = floor_for(yard, log, items.count(), items.content_size)
     if items.is_too_large:
         raise WriteTooLarge
     _stamp(yard, log, items, now_ms)
@@ -356,7 +325,7 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
         log.onward.copy(now_ms)
     if floor >= items.first_seq:
         trim(yard, log, now_ms)
-    _tell(log)
+    _notify_readers(log)
     if len(items.seqs) > CHUNK_ROWS:
         yard.tasks.leave_less(len(items.seqs) // ROWS_PER_UNIT)
     return appended
@@ -370,8 +339,11 @@ def _stamp(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> None:
     items.stamp(log.next_seq, _time_of(yard, log, now_ms), now_ms)
 
 
-def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
-    """Return the seq below which records must be removed so that the write fits the caps."""
+def floor_for(yard: Yard, log: LogTopic, count: i64, size: i64) -> i64:
+    """Return the seq below which records must be removed so that the write fits the caps.
+
+    Records that cursors hold stay beyond the caps.
+    """
     config = log.config
     cap_records: i64 = config.cap_records
     cap_bytes: i64 = config.cap_bytes
@@ -384,8 +356,11 @@ def _make_way(log: LogTopic, count: i64, size: i64) -> i64:
         return 0
     if config.discard != DISCARD_OLD:
         raise TopicFull
+    if is_all_held(yard, log):
+        return 0
     # If the write itself exceeds the caps, its oldest records are removed once it is written.
-    return log.next_seq if is_exceeded else log.floor_without(over_count, over_size)
+    floor = log.next_seq if is_exceeded else log.floor_without(over_count, over_size)
+    return held_floor(yard, log, floor)
 
 
 def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
@@ -404,6 +379,8 @@ def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
         if is_reserved and log.onward is None:
             return False
     room = 2 * head_bytes(log) + (log_length(items) if is_written else 0)
+    if items.record_keys is not None:
+        room += keys_room(log.name, log.record_keys, items.record_keys)
     if log.onward is not None:
         # Copies must be in the same batch, or a crash would lose track of what was copied.
         room += log.onward.room(len(items.seqs), items.size)
@@ -424,7 +401,7 @@ def _reserve(yard: Yard, log: LogTopic, seq_after: i64, count: i64) -> None:
         journal.append_head(log)
         log.limit_batch = journal.open_number
     if seq_after > log.durable_limit:
-        journal.sync_wanted = max(journal.sync_wanted, log.limit_batch)
+        journal.seqs_sync_batch = max(journal.seqs_sync_batch, log.limit_batch)
 
 
 def _reserved_by(yard: Yard, log: LogTopic) -> i64:
@@ -432,6 +409,11 @@ def _reserved_by(yard: Yard, log: LogTopic) -> i64:
     if not yard.journal.is_on or log.next_seq <= log.durable_limit:
         return 0
     return log.limit_batch
+
+
+def batch_of_head(yard: Yard, log: LogTopic) -> i64:
+    """Return the batch that must be safe before a reply may show what a log has now."""
+    return _reserved_by(yard, log) if log.config.durability == EPHEMERAL else log.batch
 
 
 def _write(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> WriteKey | None:
@@ -456,32 +438,12 @@ def _apply(yard: Yard, log: LogTopic, items: LogRows, floor: i64, *, is_written:
         log.earliest_seq = items.first_seq
     log.next_seq = items.first_seq + count
     log.last_write_ms = items.ts
+    if items.record_keys is not None:
+        remember_log_keys(yard, log, items, items.at_ms, is_written=is_written)
     if floor > log.earliest_seq:
         log.kill_below(floor)
     settle(yard, log)
     cool(yard, log)
-
-
-@final
-class TextJoining(Task):
-    """Joins the texts of chunks that a write of many records has filled."""
-
-    def __init__(self, log: LogTopic, first_seq: i64) -> None:
-        super().__init__()
-        self._log = log
-        self._next: i64 = first_seq
-
-    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
-        """Join some texts, except those of the newest chunk, which still grows."""
-        done: i64 = 0
-        chunks = self._log.chunks
-        index = self._log.chunk_index(self._next)
-        while done < most and index < len(chunks) - 1:
-            chunks[index].join()
-            self._next = chunks[index].last_seq() + 1
-            index += 1
-            done += JOIN_UNITS
-        return done
 
 
 # -- trim -----------------------------------------------------------------------------------------
@@ -493,7 +455,7 @@ def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
     On a disk without any room they stay for now.
     """
     log.is_late = False
-    if log.count == 0:
+    if log.count == 0 or is_all_held(yard, log):
         return
     config = log.config
     if config.ttl_ms > 0:
@@ -502,7 +464,7 @@ def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
             bound = log.floor_of_first(TRIM_ROWS)
             floor = log.floor_before(before_ms, bound)
             log.is_late = floor >= bound
-            _let_go(yard, log, log.cap_floor, floor)
+            _remove_below(yard, log, floor, is_by_cap=False)
     if config.discard != DISCARD_OLD:
         return
     over_count: i64 = log.count - config.cap_records if config.cap_records > 0 else 0
@@ -513,10 +475,18 @@ def trim(yard: Yard, log: LogTopic, now_ms: i64) -> None:
             bound = log.floor_of_first(TRIM_ROWS)
             log.is_late = log.is_late or floor > bound
             floor = min(floor, bound)
-        _let_go(yard, log, floor, log.ttl_floor)
+        _remove_below(yard, log, floor, is_by_cap=True)
 
 
-def _let_go(yard: Yard, log: LogTopic, cap_floor: i64, ttl_floor: i64) -> None:
+def _remove_below(yard: Yard, log: LogTopic, floor: i64, *, is_by_cap: bool) -> None:
+    """Remove the records below a seq, except those that cursors hold."""
+    held = held_floor(yard, log, floor)
+    if held < floor:
+        log.is_late = False
+        if held <= log.earliest_seq:
+            return
+    cap_floor = max(log.cap_floor, held) if is_by_cap else log.cap_floor
+    ttl_floor = log.ttl_floor if is_by_cap else max(log.ttl_floor, held)
     try:
         make_head_room(yard, log, 0)
     except StorageFull:
@@ -559,18 +529,6 @@ def read(yard: Yard, log: LogTopic, query: LogQuery, now_ms: i64) -> LogPage:
     page.next_from_seq = after
     collect(yard.journal, log, query, page)
     return page
-
-
-def gap(page: LogPage, gap_from: i64, gap_to: i64, reason: str) -> Tombstone:
-    """Return the tombstone for records that are missing from a page."""
-    return Tombstone(gap_from, gap_to, reason, page.earliest_seq, page.head_seq)
-
-
-def gap_reason(cap_floor: i64, ttl_floor: i64, after: i64) -> str:
-    """Return why records after a cursor were removed, by the floors above it."""
-    if cap_floor > after + 1:
-        return MIXED if ttl_floor > after + 1 else CAP
-    return TTL
 
 
 def seq_at(yard: Yard, log: LogTopic, ts_ms: i64) -> i64:

@@ -15,7 +15,18 @@ from mypy_extensions import i64
 from jobyard.engine.logs.text import text_at, texts_between
 from jobyard.errors import TextDamaged
 from jobyard.journal.journal import Journal
-from jobyard.model.topic.log import LogPage, LogQuery, LogRecord, LogTopic, next_alive, next_dead
+from jobyard.model.topic.log import (
+    CAP,
+    MIXED,
+    TTL,
+    LogPage,
+    LogQuery,
+    LogRecord,
+    LogTopic,
+    Tombstone,
+    next_alive,
+    next_dead,
+)
 from jobyard.model.topic.log_chunk import LogChunk
 
 # The most bytes of records that are kept for the next reader.
@@ -219,11 +230,13 @@ def rows_after(journal: Journal, log: LogTopic, after_seq: i64, most: i64) -> Wr
 
 def _row_at(chunk: LogChunk, slot: i64, text: bytes) -> LogRecord:
     data, meta = chunk.content_of(slot, text)
+    is_binary = chunk.is_binary(slot, text)
     label = chunk.label_at(slot)
     if not label:
-        return LogRecord(data, meta)
+        return LogRecord(data, meta, is_binary=is_binary)
     labels = json.loads(b"{" + label[:-1] + b"}")
-    return LogRecord(data, meta, labels.get("$tag", ""), labels.get("$node", ""))
+    tag, node = labels.get("$tag", ""), labels.get("$node", "")
+    return LogRecord(data, meta, tag, node, is_binary=is_binary)
 
 
 @final
@@ -252,3 +265,15 @@ class SharedRows:
         self._most = most
         self._gone = gone
         return rows
+
+
+def gap(page: LogPage, gap_from: i64, gap_to: i64, reason: str) -> Tombstone:
+    """Return the tombstone for records that are missing from a page."""
+    return Tombstone(gap_from, gap_to, reason, page.earliest_seq, page.head_seq)
+
+
+def gap_reason(cap_floor: i64, ttl_floor: i64, after: i64) -> str:
+    """Return why records after a cursor were removed, by the floors above it."""
+    if cap_floor > after + 1:
+        return MIXED if ttl_floor > after + 1 else CAP
+    return TTL

@@ -26,6 +26,8 @@ TURNS: Final = 4
 COOLED_AT_ONCE: Final = 1 << 20
 COOLED_PER_UNIT: Final = 2048
 TEXT_FREED_PER_UNIT: Final = 32 << 10
+# Units of work to join the texts of a chunk.
+JOIN_UNITS: Final = 150
 
 
 def cool(yard: Yard, log: LogTopic) -> None:
@@ -62,13 +64,13 @@ def _cool_one(yard: Yard, log: LogTopic, most: i64) -> i64:
             if summed >= most:
                 return 0
             most -= summed
-            _let_go(yard, log, chunk)
+            _cool_chunk(yard, log, chunk)
         log.cooled_below = chunk.last_seq() + 1
         index += 1
     return most
 
 
-def _let_go(yard: Yard, log: LogTopic, chunk: LogChunk) -> None:
+def _cool_chunk(yard: Yard, log: LogTopic, chunk: LogChunk) -> None:
     memory = log.memory
     pieces = chunk.pieces
     log.cool(chunk)
@@ -177,3 +179,25 @@ def _run_end(chunk: LogChunk, start: i64, end: i64, gap_max: i64) -> i64:
             break
         slot += 1
     return slot
+
+
+@final
+class TextJoining(Task):
+    """Joins the texts of chunks that a write of many records has filled."""
+
+    def __init__(self, log: LogTopic, first_seq: i64) -> None:
+        super().__init__()
+        self._log = log
+        self._next: i64 = first_seq
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  the task's
+        """Join some texts, except those of the newest chunk, which still grows."""
+        done: i64 = 0
+        chunks = self._log.chunks
+        index = self._log.chunk_index(self._next)
+        while done < most and index < len(chunks) - 1:
+            chunks[index].join()
+            self._next = chunks[index].last_seq() + 1
+            index += 1
+            done += JOIN_UNITS
+        return done

@@ -20,8 +20,10 @@ from typing import Final, final
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
+from jobyard.engine.logs.cursors import break_history_holds
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import StorageFull
+from jobyard.journal.format.key_record import KIND_KEYS, KeyRows, read_keys
 from jobyard.journal.format.log_record import (
     KIND_ERASED,
     KIND_HEAD,
@@ -141,6 +143,7 @@ class Compactor:
             while victim is None and history.give_way():
                 victim = self._emptiest()
             journal.is_short = victim is not None
+        break_history_holds(self._yard)
         if history.is_on:
             history.forget_names(journal.segments)
         return victim
@@ -252,8 +255,9 @@ class Compactor:
         pos = first + self._seen
         end = first + head.records_size
         while pos < end and most > 0 and saved.size <= SLICE_BYTES:
-            most -= 1
             kind = data[pos]
+            # A key is looked up as a record is.
+            most -= i64(read_i32_le(data, pos + 12)) if kind == KIND_KEYS else 1
             if kind in (KIND_PUT, KIND_MOVED):
                 if not self._save_base(read_i64_le(data, pos + 8), saved, seen):
                     return -1
@@ -271,11 +275,11 @@ class Compactor:
             elif kind == KIND_ENTRY:
                 key_end: i64 = pos + ENTRY_SIZE + i64(read_i32_le(data, pos + 8))
                 self._save_entry(int(data[pos + 1]), data[pos + ENTRY_SIZE : key_end], saved)
-            elif kind in (KIND_LOG, KIND_HEAD, KIND_ERASED):
+            elif kind in (KIND_LOG, KIND_HEAD, KIND_ERASED, KIND_KEYS):
                 self._save_log(data, pos, kind, saved)
             pos += i64(read_i32_le(data, pos + 4))
         self._seen = pos - first
-        return most
+        return max(most, 0)
 
     def _save_base(self, job_id: i64, saved: Survivors, seen: set[int]) -> bool:
         job = self._job(job_id)
@@ -344,6 +348,9 @@ class Compactor:
             journal.forget_entry(entry)
 
     def _save_log(self, data: bytes, pos: i64, kind: int, saved: Survivors) -> None:
+        if kind == KIND_KEYS:
+            self._save_keys(read_keys(data, pos), saved)
+            return
         log = self._yard.log_numbers.get(int(read_i32_le(data, pos + 8)))
         if log is None:
             # It was dropped.
@@ -385,6 +392,23 @@ class Compactor:
             before = target.size
             target.add(seq, ts, at_ms, rows.texts[i], rows.metas[i], rows.tags[i], rows.nodes[i])
             saved.count_row(target.size - before)
+
+    def _save_keys(self, rows: KeyRows, saved: Survivors) -> None:
+        table = self._yard.key_tables.get(rows.table)
+        if table is None:
+            # Its topic was dropped.
+            return
+        victim = self._victim().number
+        valid_after = table.valid_after(self._yard.now_ms)
+        for i in range(len(rows.digests)):
+            digest = rows.digests[i]
+            number = table.find(digest)
+            if number < 0 or table.segment_of(number) != victim:
+                continue
+            seq = table.seq_of(number)
+            at_ms = table.at_of(number)
+            if seq == i64(rows.seqs[i]) and at_ms > valid_after:
+                saved.add_key(table, number, digest, seq, at_ms)
 
     # -- removal ------------------------------------------------------------------------------
 

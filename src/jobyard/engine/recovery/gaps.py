@@ -13,14 +13,13 @@ from typing import final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.put import policy_key
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, StorageFull, YardFull
 from jobyard.journal.journal import Journal
 from jobyard.journal.repair.salvage import UNFINISHED, is_unfinished
 from jobyard.journal.storage import Storage
 from jobyard.model.entry import EntryKind
-from jobyard.model.policy import Policy
+from jobyard.model.policy import Policy, policy_key
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import LOG, decode_config
 from jobyard.model.topic.log import LogTopic

@@ -18,6 +18,7 @@ from jobyard.engine.logs.logs import set_alarm, settle
 from jobyard.engine.logs.text import cool
 from jobyard.engine.recovery.gaps import Gaps
 from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics.stages import stage_config
 from jobyard.journal.format.log_record import (
     HEAD_SIZE,
     KIND_ERASED,
@@ -27,13 +28,14 @@ from jobyard.journal.format.log_record import (
     read_erased,
     read_log,
 )
-from jobyard.journal.format.segment import Segment
+from jobyard.journal.format.segment import HOT, Segment
 from jobyard.model.entry import EntryKind
 from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.topic.config import EPHEMERAL, LOG, TopicConfig, decode_config
 from jobyard.model.topic.log import LogTopic, WriteKey
 from jobyard.model.topic.log_chunk import CHUNK_ROWS, ROW_WEIGHT
 from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.topic.txn import STAGE_LOG
 
 
 @final
@@ -106,6 +108,10 @@ class LogReplay:
                 self._row(log, rows, i, segment)
                 i += 1
         log.next_seq = max(log.next_seq, rows.first_seq + rows.total)
+        if rows.times and segment.temperature == HOT:
+            # History keeps a segment by the time at which it was written.
+            journal = self._journal
+            journal.newest_event_ms = max(journal.newest_event_ms, rows.times[-1])
         if rows.key:
             self._key(log, rows, segment)
 
@@ -201,6 +207,8 @@ class LogReplay:
     def _config_of(self, log: LogTopic) -> TopicConfig | None:
         """Return the configuration of a log, or None if it was dropped."""
         entry = self._journal.entries.get((EntryKind.CONFIG, log.name.encode()))
+        if log.name == STAGE_LOG:
+            return stage_config()
         if entry is None:
             # Lost with a damaged file: as long as a head exists, so does the record of a drop.
             return TopicConfig()
@@ -227,7 +235,10 @@ class LogReplay:
             if not chunk.is_cold:
                 chunk.join()
         log.keys = _by_age(log.keys)
-        yard.logs[log.name] = log
+        if log.name == STAGE_LOG:
+            yard.txns.log = log
+        else:
+            yard.logs[log.name] = log
         yard.log_numbers[log.number] = log
         settle(yard, log)
         cool(yard, log)

@@ -67,8 +67,8 @@ def _settle_queue(yard: Yard, queue: "Queue", now_ms: i64) -> None:
 
 def _recall(yard: Yard, job: Job) -> None:
     yard.names.recall(job)
-    if job.details is not None and job.details.kept is not None:
-        yard.kept.append(job)
+    if job.details is not None and job.details.durable_lease is not None:
+        yard.durably_leased.append(job)
 
 
 def _settle_waiting(yard: Yard, job: Job) -> None:
@@ -88,7 +88,7 @@ def _settle_ready(yard: Yard, job: Job) -> None:
         come_due(job)
     details = job.details
     if details is not None and details.group is not None:
-        yard.step_back(job)
+        yard.index_ready(job)
         return
     queue = job.queue
     job.state = READY

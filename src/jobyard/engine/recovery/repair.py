@@ -19,7 +19,7 @@ from jobyard.engine.recovery.losses import (
     lost_bodies,
     stopped_routers,
 )
-from jobyard.engine.recovery.replay import open_yard, replay_all
+from jobyard.engine.recovery.open_yard import open_yard, replay_all
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged, JournalNewer
 from jobyard.journal.batches import FIRST_SEGMENT_SIZE
@@ -170,9 +170,9 @@ class _Repair:
             open_yard(yard, storage, self._now_ms, fills_gaps=True)
             yard.journal.close()
         finish_repair(storage)
-        self._tell(yard, gaps, lost_ranges)
+        self._report(yard, gaps, lost_ranges)
 
-    def _tell(self, yard: Yard, gaps: Gaps, lost_ranges: list[str]) -> None:
+    def _report(self, yard: Yard, gaps: Gaps, lost_ranges: list[str]) -> None:
         """Report what was lost, which jobs may be back, and how many there are."""
         out = self._out
         salvages = self._salvages.values()

@@ -11,19 +11,25 @@ from zlib import crc32
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i16, i32, i64, u8
 
-from jobyard.engine.jobs.obliterate import forget_condemned, free_condemned
+from jobyard.engine.jobs.obliterate import forget_condemned
+from jobyard.engine.logs.cursors import break_history_holds, load_cursors
 from jobyard.engine.recovery.gaps import Gaps
+from jobyard.engine.recovery.key_replay import KeyReplay
 from jobyard.engine.recovery.load_entries import load_entries
 from jobyard.engine.recovery.log_replay import LogReplay
 from jobyard.engine.recovery.rebuild import settle
 from jobyard.engine.state.barred_queues import bar
 from jobyard.engine.state.history import recall_history
 from jobyard.engine.state.yard import Yard, abs_stamp, come_due
+from jobyard.engine.topics.claim_sets import load_claim_sets
+from jobyard.engine.topics.fences import load_fences
 from jobyard.engine.topics.routers import load_routers
+from jobyard.engine.topics.stages import load_txns
 from jobyard.engine.topics.topic_queue import resume_leases
 from jobyard.errors import JournalDamaged
+from jobyard.journal.format.key_record import KIND_KEYS
 from jobyard.journal.format.record import (
-    END_SIZE,
+    ATTEMPTS_BITS,
     ENTRY_SIZE,
     KIND_ALIVE,
     KIND_CLEAN,
@@ -38,6 +44,7 @@ from jobyard.journal.format.record import (
     KIND_PUT,
     KIND_QUEUE,
     KIND_STATE,
+    KIND_WORKER,
     MOVE_SIZE,
     MOVED_SIZE,
     NEW_BODY,
@@ -48,15 +55,15 @@ from jobyard.journal.format.record import (
     STATE_BITS,
     STATE_SIZE,
     base_length,
+    changes_at,
+    is_row_of_gone,
 )
 from jobyard.journal.format.segment import (
     BATCH_HEADER_SIZE,
     BatchHead,
-    HeadFields,
     Segment,
 )
-from jobyard.journal.recovery.scan import Merge, Recovery
-from jobyard.journal.storage import Storage
+from jobyard.journal.recovery.scan import Recovery
 from jobyard.model.details import is_put_blocked
 from jobyard.model.details_codec import absorb, place_result
 from jobyard.model.entry import Entry, EntryKind
@@ -91,6 +98,7 @@ class Replay:
         # first, or a kill record could be removed before the last copy of its job.
         self.superseded: set[int] = set()
         self._logs = LogReplay(yard, self.superseded)
+        self._keys = KeyReplay(yard)
         # Added to a position in `data` to get the offset in the file.
         self._shift: i64 = 0
         # How many records there were before the last mark of a clean stop.
@@ -113,7 +121,7 @@ class Replay:
         end: i64 = pos + head.records_size
         shift: i64 = segment.end - at
         self._shift = shift
-        self._logs.offset_ms = self._offset_ms
+        self._logs.offset_ms = self._keys.offset_ms = self._offset_ms
         before = self.records_count
         self._record_shift = head.first_record - before
         while pos < end:
@@ -138,6 +146,8 @@ class Replay:
                 self._gone(data, pos)
             else:
                 self._rare(data, pos, kind, length, segment)
+            if kind < KIND_GONE or (kind == KIND_GONE and is_row_of_gone(data, pos)):
+                journal.last_row = self._record_shift + self.records_count
             pos += length
             self.records_count += 1
         self._count_batch(head, segment, self.records_count - before)
@@ -148,7 +158,9 @@ class Replay:
         first = head.first_record
         self.next_record = max(self.next_record, first + count)
         if journal.history.is_on:
-            journal.history.add_batch(segment, segment.end, first, count, journal.newest_event_ms)
+            newest_ms = journal.newest_event_ms
+            history = journal.history
+            history.add_batch(segment, segment.end, first, count, newest_ms, journal.last_row)
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -167,7 +179,7 @@ class Replay:
         if job is None:
             job = self._new_job(data, pos)
             if details_end > details_at:
-                absorb(job.ensure_details(), data, details_at, details_end, self._offset_ms)
+                self._absorb(job, data, details_at, details_end)
         else:
             # A copy that compaction made, whose original may still exist, or a new body.
             if data[pos + 3] & NEW_BODY:
@@ -284,6 +296,7 @@ class Replay:
         if old is not None:
             if old.outcome is not None:
                 self._yard.bodies.drop_result(old.outcome)
+            self._yard.bodies.drop_values(old)
             # The live bytes still count these weights.
             details = job.ensure_details()
             details.base_weight = old.base_weight
@@ -307,8 +320,15 @@ class Replay:
             ended_ms = read_i64_le(data, at + 56) + self._offset_ms
             self._yard.rest(job, state, ending, ended_ms)
         if details_end > details_at:
-            absorb(job.ensure_details(), data, details_at, details_end, self._offset_ms)
+            self._absorb(job, data, details_at, details_end)
             self._recall_result(job, details_end)
+
+    def _absorb(self, job: Job, data: bytes, at: i64, end: i64) -> None:
+        """Apply encoded details."""
+        details = job.ensure_details()
+        absorb(details, data, at, end, self._offset_ms)
+        if details.members is not None or details.last_error:
+            self._yard.bodies.count_values(details)
 
     def _recall_result(self, job: Job, end: i64) -> None:
         """Store the place of a job's result, the last part of a record that ends at `end`."""
@@ -333,14 +353,14 @@ class Replay:
         end = Transition(job, data[pos + 1], state)
         end.rank = read_i64_le(data, pos + 24)
         end.due_ms = read_i64_le(data, pos + 32) + self._offset_ms
-        end.attempts = i64(read_i32_le(data, pos + 48))
+        end.attempts = i64(read_i32_le(data, pos + 48)) & ATTEMPTS_BITS
         end.ready_list = _ready_list_at(data, pos)
         self._set_stamp(end, read_i64_le(data, pos + 40))
         self._yard.apply_end(job, end, finished_ms)
         self._after(job, end, read_i64_le(data, pos + 40), finished_ms)
         # END has the right count even if a LEASE was not written.
         job.deliveries = max(job.deliveries, read_i32_le(data, pos + 52))
-        self._news(job, data, pos + END_SIZE, pos + length)
+        self._apply_fields(job, data, changes_at(data, pos), pos + length)
         self._recall_result(job, pos + length)
 
     def _move(self, data: bytes, pos: i64, length: i64) -> None:
@@ -358,7 +378,7 @@ class Replay:
         self._set_stamp(move, read_i64_le(data, pos + 32))
         self._yard.apply_move(job, move, at_ms)
         self._after(job, move, read_i64_le(data, pos + 32), at_ms)
-        self._news(job, data, pos + MOVE_SIZE, pos + length)
+        self._apply_fields(job, data, pos + MOVE_SIZE, pos + length)
 
     def _set_stamp(self, end: Transition, stamp: i64) -> None:
         if end.state not in (DEAD, DONE):
@@ -374,9 +394,9 @@ class Replay:
         elif end.state == DELAYED:
             job.due_ms = self._carry(end.due_ms - self._offset_ms, job.delay_ms)
 
-    def _news(self, job: Job, data: bytes, at: i64, end: i64) -> None:
+    def _apply_fields(self, job: Job, data: bytes, at: i64, end: i64) -> None:
         if end > at:
-            absorb(job.ensure_details(), data, at, end, self._offset_ms)
+            self._absorb(job, data, at, end)
         self._journal.live_bytes.trail(job, self._journal.hot)
 
     def _gone(self, data: bytes, pos: i64) -> None:
@@ -408,11 +428,13 @@ class Replay:
         elif kind == KIND_NOTE:
             job = self._yard.jobs.get(read_i64_le(data, pos + 8))
             if job is not None:
-                self._news(job, data, pos + NOTE_SIZE, pos + length)
+                self._apply_fields(job, data, pos + NOTE_SIZE, pos + length)
         elif kind == KIND_QUEUE:
             self._queue(data, pos, segment)
         elif kind == KIND_ENTRY:
             self._entry(data, pos, segment)
+        elif kind == KIND_KEYS:
+            self._keys.apply(data, pos, segment)
         elif not self._logs.apply(data, pos, kind, segment, self._shift):
             self._mark(data, pos, kind, length, segment)
 
@@ -428,6 +450,9 @@ class Replay:
             self._journal.next_segment = max(self._journal.next_segment, number + 1)
         elif kind == KIND_CLEAN:
             self._clean_at = self.records_count
+        elif kind == KIND_WORKER:
+            # Only history needs it, and finds it by its offset.
+            pass
         else:
             raise JournalDamaged(segment.name, segment.end, f"a record has the unknown kind {kind}")
 
@@ -495,14 +520,20 @@ class Replay:
         resume_leases(yard, self._now_ms)
         is_clean = self._clean_at + 1 == self.records_count
         self._logs.finish(self._now_ms, self.gaps, is_clean=is_clean)
+        self._keys.finish(self._now_ms)
         for log in yard.logs:
             bar(yard, log)
         load_routers(yard, self._now_ms)
+        load_cursors(yard)
+        load_fences(yard, self._now_ms)
+        load_txns(yard, self._now_ms)
+        load_claim_sets(yard, self._now_ms)
         if self._journal.history.is_on:
             for job in self.condemned:
                 # Their removal is appended after this replay.
                 self._last_gone[int(job.queue.number)] = int(self.next_record)
             recall_history(yard, recovery.segments, self.next_record, self._queues, self._last_gone)
+            break_history_holds(yard)
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
                 self._journal.live_bytes.forget_queue(queue)
@@ -530,68 +561,3 @@ class Replay:
 
 def _ready_list_at(data: bytes, pos: i64) -> i64:
     return data[pos + 3] >> READY_LIST_SHIFT & READY_LIST_BITS
-
-
-@final
-class Recovered:
-    """What a start found, for the log."""
-
-    def __init__(self, replay: Replay, recovery: Recovery) -> None:
-        self.batches_count: i64 = replay.batches_count
-        self.records_count: i64 = replay.records_count
-        self.superseded: list[int] = sorted(replay.superseded)
-        self.cut_bytes: i64 = recovery.cut_bytes
-        self.segments_count: i64 = len(recovery.segments)
-
-
-def replay_all(
-    yard: Yard, storage: Storage, now_ms: i64, *, fills_gaps: bool = False
-) -> tuple[Replay, Recovery]:
-    """Read the whole journal into an empty yard, changing nothing on disk.
-
-    Jobs that refer to a lost record refuse the start, unless `fills_gaps` replaces it.
-    """
-    recovery = Recovery(storage)
-    recovery.survey()
-    journal = yard.journal
-    for segment in recovery.segments:
-        journal.segments[segment.number] = segment
-    replay = Replay(yard, now_ms)
-    replay.gaps.prepare(storage, is_filled=fills_gaps)
-    yard.is_replaying = True
-    merge = Merge(storage, recovery)
-    ends = {segment.number: segment.end for segment in recovery.segments}
-    while True:
-        found = merge.next()
-        if found is None:
-            break
-        reader, head = found
-        segment = reader.segment
-        segment.end = merge.batch_offset
-        replay.apply_batch(reader.data, reader.at, head, segment)
-    for segment in recovery.segments:
-        segment.end = max(segment.end, ends[segment.number])
-    replay.finish(recovery)
-    return replay, recovery
-
-
-def open_yard(yard: Yard, storage: Storage, now_ms: i64, *, fills_gaps: bool = False) -> Recovered:
-    """Recover a yard from its journal and begin a new segment; after that it can be served."""
-    journal = yard.journal
-    replay, recovery = replay_all(yard, storage, now_ms, fills_gaps=fills_gaps)
-    recovery.resume(journal)
-    journal.record_base = replay.next_record
-    fields = HeadFields(recovery.epoch, 0, journal.next_id)
-    fields.first_record = replay.next_record
-    fields.durable = recovery.next_number - 1
-    recovery.mend(fields)
-    for segment in recovery.segments:
-        segment.is_sealed = True
-    journal.start()
-    recovery.clear()
-    replay.gaps.append(journal)
-    free_condemned(yard, replay.condemned, now_ms)
-    for log in replay.gapped_logs():
-        # After a clean stop nothing else would show that its seqs continue after a gap.
-        journal.append_head(log)
-    return Recovered(replay, recovery)

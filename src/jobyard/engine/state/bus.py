@@ -141,7 +141,7 @@ class Bus:
         """
         return self.is_wide or queue.name in self._near
 
-    def tell(self, event: Event) -> None:
+    def publish(self, event: Event) -> None:
         """Send an event to its listeners."""
         for listener in self._listeners:
             listener.happened(event)
@@ -150,7 +150,7 @@ class Bus:
             for listener in near:
                 listener.happened(event)
 
-    def tell_pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
+    def publish_pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
         """Send the event of a new job to its listeners."""
         for listener in self._listeners:
             listener.pushed(queue, job, at_ms)
@@ -159,7 +159,9 @@ class Bus:
             for listener in near:
                 listener.pushed(queue, job, at_ms)
 
-    def tell_completed(self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64) -> None:
+    def publish_completed(
+        self, queue: Queue, job: Job, result: bytes, codec: i64, at_ms: i64
+    ) -> None:
         """Send the event of a run that succeeded, with its result, to its listeners."""
         for listener in self._listeners:
             listener.completed(queue, job, result, codec, at_ms)

@@ -10,21 +10,12 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from jobyard.journal.format.record import Cause
-from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
+from jobyard.model.family import FAMILIES_MAX, FAMILY_NAMES
 from jobyard.model.job import DEAD, GONE, Job
 from jobyard.model.transition import Transition
 
 NO_DOOR: Final = 0
-# Columns of the table: more than the greatest number of a door.
-WIDTH: Final = 8
 
-# The names of the doors that users see.
-DOOR_NAMES: Final = {
-    BEANSTALK: "beanstalk",
-    BUNQUEUE: "bunqueue",
-    GLIDE: "glidemq",
-    TOPICS: "topics",
-}
 COUNTED_EVENTS: Final = (
     *("put", "taken", "finished", "failed", "dead", "removed", "timed_out", "stalled"),
     "released",
@@ -73,12 +64,12 @@ class Counters:
     """All counts of one yard."""
 
     def __init__(self) -> None:
-        # By family * WIDTH + door.
-        self.table: list[Counts] = [Counts() for _ in range((TOPICS + 1) * WIDTH)]
+        # By family * FAMILIES_MAX + door.
+        self.table: list[Counts] = [Counts() for _ in range(FAMILIES_MAX * FAMILIES_MAX)]
 
     def at(self, family: i64, door: i64) -> Counts:
         """Return the counts of a family at a door."""
-        return self.table[family * WIDTH + door]
+        return self.table[family * FAMILIES_MAX + door]
 
     def of(self, job: Job) -> Counts:
         """Return the counts to which the end of a job's run belongs."""
@@ -86,7 +77,7 @@ class Counters:
         door: i64 = NO_DOOR
         if lease is not None:
             door = lease.terms.door
-        return self.table[i64(job.family) * WIDTH + door]
+        return self.table[i64(job.family) * FAMILIES_MAX + door]
 
     def ends(self, job: Job, end: Transition) -> None:
         """Count the end of a run before it is applied."""
@@ -155,8 +146,8 @@ class Counters:
         """Return event, family, door ("" for none) and count of all counts that are not 0."""
         found: list[tuple[str, str, str, int]] = []
         for place, counts in enumerate(self.table):
-            family = DOOR_NAMES.get(place // WIDTH, "")
-            door = DOOR_NAMES.get(place % WIDTH, "")
+            family = FAMILY_NAMES.get(place // FAMILIES_MAX, "")
+            door = FAMILY_NAMES.get(place % FAMILIES_MAX, "")
             for name, number in counts.by_name().items():
                 if number > 0:
                     found.append((name, family, door, number))

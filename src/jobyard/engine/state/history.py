@@ -11,8 +11,10 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.format.segment import HOT, Segment
+from jobyard.journal.history.filter import HistoryFilter
 from jobyard.journal.history.reader import HistoryPage, read_past
 from jobyard.journal.history.window import FORGOTTEN_AT_ONCE, History, PastName
+from jobyard.model.entry import EntryKind
 from jobyard.model.queue import Queue
 from jobyard.model.topic.history_row import HistoryRow
 
@@ -27,20 +29,29 @@ def has_history(yard: Yard) -> bool:
     return yard.journal.history.is_on
 
 
+def yard_id(yard: Yard) -> str:
+    """Return the id of the data directory; "1" if none was drawn for it."""
+    entry = yard.journal.entries.get((EntryKind.YARD_ID, b""))
+    return "1" if entry is None else entry.value.decode()
+
+
 def read_history(
     yard: Yard,
     from_seq: i64,
     limit_rows: i64,
     limit_bytes: i64 = PAGE_BYTES,
     to_seq: i64 = NEVER_ENDS,
+    choice: HistoryFilter | None = None,
 ) -> HistoryPage:
-    """Return the rows after `from_seq`, up to `to_seq`, in order.
+    """Return the rows after `from_seq`, up to `to_seq`, in order; with a choice, only those.
 
     At most `limit_rows`, and no more than are found in `limit_bytes` of the journal; `page.to_seq`
     is the cursor for the next page, which may move without a row. A `page.floor` greater than
     `from_seq + 1` means that the rows between were missed.
     """
-    return read_past(yard.journal, from_seq, min(to_seq, NEVER_ENDS), limit_rows, limit_bytes)
+    return read_past(
+        yard.journal, from_seq, min(to_seq, NEVER_ENDS), limit_rows, limit_bytes, choice
+    )
 
 
 def seq_at(yard: Yard, ts_ms: i64) -> i64:
@@ -124,6 +135,7 @@ def recall_history(
     journal = yard.journal
     history = journal.history
     history.recover([segment for segment in segments if segment.temperature == HOT], next_record)
+    history.last_row = journal.last_row
     history.trim(yard.now_ms + journal.wall_offset_ms)
     past: list[tuple[int, int]] = []
     for number, queue in queues.items():

@@ -29,27 +29,27 @@ class HistoryWatchers:
     def __init__(self) -> None:
         self._all: dict[HistoryWatcher, None] = {}
         # The first number that was not durable at the last notification.
-        self._told: i64 = 0
+        self._notified: i64 = 0
 
     def hold(self, observer: HistoryWatcher, next_durable: i64) -> None:
         """Notify `observer` from now on."""
         if not self._all:
-            self._told = next_durable
+            self._notified = next_durable
         self._all[observer] = None
 
     def drop(self, observer: HistoryWatcher) -> None:
         """Stop notifying `observer`."""
         self._all.pop(observer, None)
 
-    def tell_again(self) -> None:
+    def notify_next_turn(self) -> None:
         """Notify all watchers in the next turn: one has read a lot and not found a row yet."""
-        self._told = -1
+        self._notified = -1
 
     def look(self, next_durable: i64) -> bool:
         """Notify all watchers if more is durable; return True if they must be notified again."""
-        if not self._all or self._told == next_durable:
+        if not self._all or self._notified == next_durable:
             return False
-        self._told = next_durable
+        self._notified = next_durable
         for observer in list(self._all):
             observer.events_came()
-        return self._told != next_durable
+        return self._notified != next_durable

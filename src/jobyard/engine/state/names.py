@@ -10,15 +10,16 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.model.details import JobDetails, MemberState
+from jobyard.model.details import JobDetails
 from jobyard.model.family import IDS_PER_QUEUE, traits
 from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.index.name_table import NameTable
 from jobyard.model.index.sharded_dict import ShardedDict
 from jobyard.model.job import DEAD, DONE, Job
+from jobyard.model.members import MemberState
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import ordering_of
+from jobyard.model.throttle.ordering_group import ensure_ordering, ordering_of, rejoin
 from jobyard.model.throttle.ready_lists import ReadyLists
 from jobyard.model.throttle.settings import Rules
 
@@ -215,9 +216,7 @@ class Names:
             return
         if details.unique_key and not self.has_lost_key(job):
             self.take_key(job)
-        part = details.glide
-        if part is not None and part.ordering is not None and job.deliveries == 0:
-            part.ordering.rejoin(job, part)
+        rejoin(job, details)
         if details.members is not None:
             for member in details.members:
                 if member.state == MemberState.OPEN:
@@ -241,7 +240,7 @@ def _join(job: Job, details: JobDetails) -> None:
         details.group.jobs_count += 1
     part = details.glide
     if part is not None and part.ordering_key:
-        ordering = ready_lists_of(job.queue).ordering(part.ordering_key)
+        ordering = ensure_ordering(ready_lists_of(job.queue), part.ordering_key)
         part.ordering = ordering
         ordering.add(job, part)
 

@@ -85,13 +85,6 @@ def use_slot(job: Job, details: JobDetails, count: i64) -> None:
             ordering.running += count
 
 
-def rejoin(job: Job, details: JobDetails) -> None:
-    """Return a job that waited for others and has not started to its ordering group."""
-    part = details.glide
-    if part is not None and part.ordering is not None and job.deliveries == 0:
-        part.ordering.rejoin(job, part)
-
-
 def wait_in_ordering(job: Job, part: GlidePart, ordering: OrderingGroup) -> None:
     """Make a ready job wait in its ordering group."""
     ordering.wait(job, part)
@@ -134,7 +127,7 @@ def advance(yard: Yard, queue: Queue, ordering: OrderingGroup, now_ms: i64) -> N
     """Move the jobs of an ordering group that may start or continue into their ready lists."""
     ready_lists = ready_lists_of(queue)
     ready_lists.open_ordering(ordering)
-    _make_way(yard, ordering)
+    _return_preceded(yard, ordering)
     waiting = ordering.waiting.items
     while waiting:
         job = waiting[0]
@@ -161,7 +154,7 @@ def advance(yard: Yard, queue: Queue, ordering: OrderingGroup, now_ms: i64) -> N
         enter_ready_list(yard, job)
 
 
-def _make_way(yard: Yard, ordering: OrderingGroup) -> None:
+def _return_preceded(yard: Yard, ordering: OrderingGroup) -> None:
     """Make jobs wait again that others now precede: one was taken by id, or came back."""
     front = ordering.next_job
     if front is not None and ordering.is_held_by_others(front):
@@ -203,6 +196,7 @@ def settle_orderings(yard: Yard, queue: Queue, now_ms: i64) -> None:
     if rules is None or rules.ready_lists is None:
         return
     for ordering in rules.ready_lists.orderings.values():
+        assert isinstance(ordering, OrderingGroup)
         ordering.begin(now_ms)
         ordering.waiting.heapify()
         advance(yard, queue, ordering, now_ms)

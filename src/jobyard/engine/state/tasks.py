@@ -51,7 +51,7 @@ class Task:
         self.task_owner: TaskOwner | None = None
         # The batch that must be on disk before its owner replies, though less is enough for
         # others; 0 for none.
-        self.sync_requested: i64 = 0
+        self.reply_sync_batch: i64 = 0
         # It changes nothing, so it is dropped when its owner is gone.
         self.is_reading: bool = False
         # Without the first one, which is done at once.
@@ -183,25 +183,25 @@ class Tasks:
         self._rested = self._resting
         self._resting = []
         for task in rested:
-            _tell(task, None, now_ms)
+            _notify_owner(task, None, now_ms)
 
     def _step(self, task: Task, most: i64, now_ms: i64) -> i64:
         refusal: Exception | None = None
         done: i64 = 0
-        self._journal.sync_requested = 0
+        self._journal.command_sync_batch = 0
         self.running = task
         try:
             done = task.step(most, now_ms)
         except (Refused, StorageFull) as error:
             refusal = error
         self.running = None
-        task.sync_requested = max(task.sync_requested, self._journal.take_sync_request())
+        task.reply_sync_batch = max(task.reply_sync_batch, self._journal.take_command_sync_batch())
         self._spend(done)
         task.slices_count += 1
         if done < most:
             if task.slices_count >= LONG_SLICES:
                 self._left = 0
-            _tell(task, refusal, now_ms)
+            _notify_owner(task, refusal, now_ms)
         # Break the cycle between the exception and this frame.
         refusal = None
         return done
@@ -212,14 +212,14 @@ class Tasks:
         assert task is not None
         self.running = None
         self._drop(task)
-        _tell(task, refusal, now_ms)
+        _notify_owner(task, refusal, now_ms)
 
     def _spend(self, done: i64) -> None:
         self._left = max(self._left - done, 0)
         self.units_done += done
 
 
-def _tell(task: Task, refusal: Exception | None, now_ms: i64) -> None:
+def _notify_owner(task: Task, refusal: Exception | None, now_ms: i64) -> None:
     """Notify the owner of a task that it has ended.
 
     The two no longer refer to each other then: objects that survive a turn of long work are old,

@@ -23,7 +23,6 @@ from jobyard.engine.state.placement import (
     enter_ready_list,
     leave_ordering,
     leave_ready_list,
-    rejoin,
     use_slot,
     wait_in_ordering,
 )
@@ -50,9 +49,11 @@ from jobyard.model.index.job_table import JobTable
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY, Job
 from jobyard.model.lease import Holder, Lease, LeaseSet
 from jobyard.model.limits import NEVER_MS, URGENT_RANK
-from jobyard.model.throttle.ordering_group import ordering_of, part_of
+from jobyard.model.throttle.ordering_group import ordering_of, part_of, rejoin
 from jobyard.model.throttle.ready_lists import ReadyList
+from jobyard.model.topic.cursor import TopicCursors
 from jobyard.model.topic.router import Routers
+from jobyard.model.topic.txn import Txns
 from jobyard.model.transition import Transition
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from jobyard.model.index.minute_counter import MinuteCounters
     from jobyard.model.policy import Policy
     from jobyard.model.queue import Queue
+    from jobyard.model.topic.key_table import KeyTable
     from jobyard.model.topic.log import LogTopic
 
 # A stamp is milliseconds << 20 | n: it orders jobs over restarts, and leaves room for a million
@@ -85,7 +87,11 @@ class Yard:
         self.logs: dict[str, LogTopic] = {}
         # The same logs, by their numbers in the journal.
         self.log_numbers: dict[int, LogTopic] = {}
+        # The keys of the records of topics, by their numbers in the journal.
+        self.key_tables: dict[int, KeyTable] = {}
         self.routers = Routers()
+        self.txns = Txns()
+        self.cursors = TopicCursors()
         self.stored_values = StoredValues()
         # Names of logs that have text in memory to free.
         self.cooling: list[str] = []
@@ -117,7 +123,7 @@ class Yard:
         self.numbers_issued: i64 = 0
         self.is_replaying: bool = False
         # Jobs with a durable lease, found by replay.
-        self.kept: list[Job] = []
+        self.durably_leased: list[Job] = []
         self.ready_count: i64 = 0
         self.urgent_count: i64 = 0
         self.ahead_count: i64 = 0
@@ -189,8 +195,11 @@ class Yard:
         policy = job.policy
         policy.jobs_count += 1
         if not self.is_replaying:
-            if job.details is not None or policy.ttl_ms > 0:
+            details = job.details
+            if details is not None or policy.ttl_ms > 0:
                 self.names.enter(job, is_known=is_known)
+                if details is not None and details.members is not None:
+                    self.bodies.count_values(details)
             jobs_by_seq = job.queue.jobs_by_seq
             if jobs_by_seq is not None:
                 jobs_by_seq.add(job)
@@ -249,9 +258,9 @@ class Yard:
 
     def _forget_durable_lease(self, job: Job, details: JobDetails) -> None:
         """Forget a durable lease: it has ended, whether there is a record of that or not."""
-        if details.kept is None:
+        if details.durable_lease is None:
             return
-        details.kept = None
+        details.durable_lease = None
         trail = i64(job.trail)
         if trail != 0 and not self.is_replaying:
             # The job's details are smaller now; count them again.
@@ -291,10 +300,12 @@ class Yard:
         if job.details is not None:
             self._advance(job, job.details, now_ms)
 
-    def apply_changes(self, job: Job, news: bytes) -> None:
+    def apply_changes(self, job: Job, changed_fields: bytes) -> None:
         """Apply changes of a job's details."""
         details = job.ensure_details()
-        absorb(details, news, 0, len(news), 0)
+        absorb(details, changed_fields, 0, len(changed_fields), 0)
+        if details.members is not None or details.last_error:
+            self.bodies.count_values(details)
         if self.journal.is_on:
             self.journal.live_bytes.trail(job, self.journal.hot)
 
@@ -306,18 +317,18 @@ class Yard:
             self.counters.of(job).dead += 1
         self.apply_move(job, move, now_ms)
         if job.details is not None:
-            self.apply_changes(job, move.news)
+            self.apply_changes(job, move.changed_fields)
 
-    def note(self, job: Job, news: bytes, *, is_needed: bool = False) -> None:
+    def note(self, job: Job, changed_fields: bytes, *, is_needed: bool = False) -> None:
         """Append and apply changes of a job that affect neither its state nor its position.
 
         On a full disk the last room is for the ends of jobs: YardFull, unless `is_needed` for one.
         """
         if self.journal.is_on:
-            if not is_needed and not self.journal.has_room(len(news)):
+            if not is_needed and not self.journal.has_room(len(changed_fields)):
                 raise YardFull
-            self.journal.append_note(job, news)
-        self.apply_changes(job, news)
+            self.journal.append_note(job, changed_fields)
+        self.apply_changes(job, changed_fields)
 
     def drop(self, job: Job, now_ms: i64) -> None:
         """Append and apply the removal of a job; no event is sent."""
@@ -331,6 +342,8 @@ class Yard:
         job.state = GONE
         self.jobs.remove(job.id)
         self.bodies.drop(job)
+        if job.details is not None and job.details.values_counted > 0:
+            self.bodies.drop_values(job.details)
         policy = job.policy
         policy.jobs_count -= 1
         if not self.is_replaying:
@@ -410,9 +423,8 @@ class Yard:
             if job.rank > 0:
                 count_ahead(self, queue, 1)
             return
-        if traits(job.family) & READY_LISTS and (
-            job.ready_list != ReadyList.STREAM or ordering_of(details) is not None
-        ):
+        is_apart = details is not None and ordering_of(details) is not None
+        if (is_apart or job.ready_list != ReadyList.STREAM) and traits(job.family) & READY_LISTS:
             self._make_listed(job, details)
             return
         queue.ready.push(job)
@@ -436,12 +448,12 @@ class Yard:
         come_due(job)
         self._make_ready(job)
 
-    def step_aside(self, job: Job) -> None:
+    def unindex_ready(self, job: Job) -> None:
         """Take a ready job out of its index for a moment; nothing else may happen meanwhile."""
         self._leave_ready(job)
 
-    def step_back(self, job: Job) -> None:
-        """Put a job back into its index after `step_aside`."""
+    def index_ready(self, job: Job) -> None:
+        """Put a job back into its index after `unindex_ready`."""
         self._make_ready(job)
 
     def rest(self, job: Job, state: i64, ending: i64, ended_ms: i64) -> None:

@@ -54,7 +54,7 @@ class LagTask(Task):
         self._at = at
         self._counts[at] += 1
 
-    def told(self) -> list[tuple[Subscription, int]]:
+    def by_subscription(self) -> list[tuple[Subscription, int]]:
         """Return the live subscriptions with their lags, in the order of their creation."""
         found: dict[bytes, int] = {}
         lag = 0

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
-from jobyard.engine.subscriptions.subscriptions import let_go
+from jobyard.engine.subscriptions.subscriptions import drop_if_unused
 from jobyard.model.glidemq.subscriptions import Subscriptions, has_entry
 from jobyard.model.queue import Queue
 
@@ -57,7 +57,7 @@ class SubscriptionFill(Task):
         """Release its hold on the table: the subscription was made, or is no longer wanted."""
         if self._queue.subscriptions is self._subscriptions:
             self._subscriptions.filling_count -= 1
-            let_go(self._yard, self._queue, self._subscriptions)
+            drop_if_unused(self._yard, self._queue, self._subscriptions)
 
     def abandon(self) -> Task | None:
         """Stop; the table stays if other tasks need it too."""

@@ -116,10 +116,10 @@ def unwatch(yard: Yard, queue: Queue, reader: StreamReader) -> None:
     subscriptions = queue.subscriptions
     if subscriptions is not None and reader in subscriptions.readers:
         subscriptions.readers.remove(reader)
-        let_go(yard, queue, subscriptions)
+        drop_if_unused(yard, queue, subscriptions)
 
 
-def let_go(yard: Yard, queue: Queue, subscriptions: Subscriptions) -> None:
+def drop_if_unused(yard: Yard, queue: Queue, subscriptions: Subscriptions) -> None:
     """Drop the subscriptions table of a queue if it has no subscription and no reader."""
     if subscriptions.by_name or subscriptions.readers or subscriptions.filling_count > 0:
         return
@@ -172,7 +172,7 @@ def unsubscribe(yard: Yard, queue: Queue, subscription: Subscription) -> None:
     subscription.held = {}
     # Waiting readers learn that there is nothing to wait for.
     subscriptions.wake()
-    let_go(yard, queue, subscriptions)
+    drop_if_unused(yard, queue, subscriptions)
 
 
 def is_subscribed(queue: Queue) -> bool:

@@ -22,7 +22,7 @@ def copy_of(router: Router, row: LogRecord, seq: i64) -> LogRecord:
         meta = _stamped(router, meta, seq)
     tag = row.tag if router.preserve_tag else ""
     node = row.node if router.preserve_node else ""
-    return LogRecord(row.data, meta, tag, node)
+    return LogRecord(row.data, meta, tag, node, is_binary=row.is_binary)
 
 
 def _stamped(router: Router, meta: bytes, seq: i64) -> bytes:
@@ -69,7 +69,7 @@ def _append(yard: Yard, router: Router, rows: list[LogRecord], now_ms: i64) -> N
     log = yard.logs.get(name)
     queue = yard.queues.get(name)
     if log is None and queue is not None and queue.config is not None:
-        records = [topic_queue.NewRecord(row.data, row.meta, row.tag, row.node) for row in rows]
+        records = [topic_queue.new_record_of(row) for row in rows]
         topic_queue.produce(yard, queue, records, "", now_ms)
         return
     if log is None:

@@ -32,7 +32,7 @@ from jobyard.engine.topics.router_delivery import copy_of, deliver
 from jobyard.engine.topics.topic_setup import topic_state_of
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.model.entry import EntryKind
-from jobyard.model.job import JSON
+from jobyard.model.job import BYTES, JSON, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.topic.log import LogRecord, LogTopic, RecordForwarder
@@ -136,16 +136,22 @@ def jobs_after(yard: Yard, queue: Queue, cursor: i64, most: i64) -> WrittenRows:
         if body is None:
             # Its body is damaged: treated as gone.
             continue
-        data = body if job.codec == JSON else yard.routers.printer.json_of(i64(job.codec), body)
-        record_meta = topic_queue.record_meta_of(job)
         found.seqs.append(int(job.key))
-        if record_meta is None:
-            found.rows.append(LogRecord(data, b""))
-        else:
-            found.rows.append(LogRecord(data, record_meta.meta, record_meta.tag, record_meta.node))
+        found.rows.append(_record_of(yard, job, body))
     if len(jobs) < most:
         found.last_seq = queue.next_seq - 1
     return found
+
+
+def _record_of(yard: Yard, job: Job, body: bytes) -> LogRecord:
+    """Return a job with this body as a record."""
+    is_binary = job.codec == BYTES
+    if not is_binary and job.codec != JSON:
+        body = yard.routers.printer.json_of(i64(job.codec), body)
+    found = topic_queue.record_meta_of(job)
+    if found is None:
+        return LogRecord(body, is_binary=is_binary)
+    return LogRecord(body, found.meta, found.tag, found.node, is_binary=is_binary)
 
 
 @final
@@ -505,7 +511,7 @@ def _forward_slice(
         if router.takes(row.tag):
             seqs.append(found.seqs[i])
             rows.append(copy_of(router, row, found.seqs[i]))
-            size += len(row.data) + len(row.meta)
+            size += row.size()
     if router.is_behind and not _admit(yard, router, len(rows), size, now_ms):
         return False
     # First, because the copies may be routed back here.

@@ -11,7 +11,12 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.jobs.dead_letters import DEAD_LETTER_ROOM, dead_letters_for, read_dead_letter
+from jobyard.engine.jobs.dead_letters import (
+    DEAD_LETTER_ROOM,
+    DeadLetter,
+    dead_letters_for,
+    read_dead_letter,
+)
 from jobyard.engine.jobs.durable_leases import (
     durable_lease_of,
     ensure_room,
@@ -23,11 +28,13 @@ from jobyard.engine.jobs.finish import bury, fail, finish, release, touch
 from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_events
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.jobs.move import kick, remove
-from jobyard.engine.jobs.put import NewJob, enter, free_seqs, job_room, room_for_all, shed
+from jobyard.engine.jobs.put import enter, evict_excess, free_seqs, make_job, room_for_all
 from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.take import offer, take_one
 from jobyard.engine.logs.erase import erase_seqs
+from jobyard.engine.state.record_keys import keys_room, remember_keys
 from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics.job_batch import JobBatch, NewRecord, new_record_of
 from jobyard.engine.topics.topic_setup import (
     config_of,
     drop_topic_queue,
@@ -35,17 +42,21 @@ from jobyard.engine.topics.topic_setup import (
     open_topic_queue,
     remember_write,
     set_queue_config,
+    topic_state_of,
 )
 from jobyard.errors import StorageFull, YardFull
-from jobyard.journal.format.record import END_SIZE, ENTRY_SIZE, LEASE_SIZE, STATE_SIZE, Cause
-from jobyard.model.details import JobDetails, Outcome, RecordMeta
-from jobyard.model.details_codec import encode_details, size_of
+from jobyard.journal.format.record import END_ROOM, ENTRY_SIZE, LEASE_ROOM, STATE_SIZE, Cause
+from jobyard.model.details import Origin, Outcome, RecordMeta
+from jobyard.model.details_codec import size_of
 from jobyard.model.family import TOPICS, counts_attempts
-from jobyard.model.job import JSON, READY, Job
+from jobyard.model.job import READY, Job
 from jobyard.model.lease import Holder, Lease, LeaseSet, Proof, Terms
+from jobyard.model.members import TAG_SIZE
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import clamp_lease_ms
+from jobyard.model.topic.key_table import KeyTable
 from jobyard.model.topic.log import LogTopic, WriteTooLarge
+from jobyard.model.topic.new_keys import NewKeys
 
 __all__ = [
     "Ended",
@@ -65,6 +76,7 @@ __all__ = [
     "give_up",
     "lease_name",
     "nack",
+    "new_record_of",
     "node_leases",
     "open_topic_queue",
     "peek",
@@ -73,6 +85,7 @@ __all__ = [
     "purge",
     "ready_count",
     "record_meta_of",
+    "record_of_letter",
     "redrive",
     "resume_leases",
     "set_queue_config",
@@ -85,23 +98,13 @@ CLAIM_SIZE_MAX: Final = 64 << 20
 # A write of more jobs than this is charged to the turn.
 _MANY: Final = 1000
 
+# What is kept of the error of a nack if there is no memory for all of it.
+ERROR_SIZE_SHORT: Final = 200
+
 # How runs end.
 _DONE: Final = 0
 _BACK: Final = 1
 _UP: Final = 2
-
-
-@final
-class NewRecord:
-    """One job as it is written; empty fields were not given."""
-
-    def __init__(self, data: bytes, meta: bytes = b"", tag: str = "", node: str = "") -> None:
-        self.data: bytes = data
-        self.meta: bytes = meta
-        self.tag: str = tag
-        self.node: str = node
-        self.delay_ms: i64 = 0
-        self.priority: i64 = 0
 
 
 @final
@@ -155,27 +158,6 @@ def counts(queue: Queue) -> QueueCounts:
 # -- writing -----------------------------------------------------------------------------------
 
 
-@final
-class JobBatch:
-    """Jobs of one write, prepared as far as possible before they enter a queue."""
-
-    def __init__(self, yard: Yard) -> None:
-        self._is_written: bool = yard.journal.is_on
-        self.new_jobs: list[NewJob] = []
-        # The size of data and meta, and the most journal bytes that the jobs take.
-        self.size: i64 = 0
-        self.room: i64 = 0
-
-    def add(self, record: NewRecord) -> None:
-        """Add a job."""
-        new_job = _new_job(record)
-        if self._is_written and new_job.details is not None:
-            new_job.details.ahead = encode_details(new_job.details)
-        self.new_jobs.append(new_job)
-        self.size += len(record.data) + len(record.meta)
-        self.room += job_room(new_job)
-
-
 def produce(yard: Yard, queue: Queue, records: list[NewRecord], key: str, now_ms: i64) -> Produced:
     """Put jobs, all or none, with contiguous seqs; a repeated write with a key has no effect.
 
@@ -198,20 +180,23 @@ def produce_batch(
             # The reply includes the current state of the queue, so it waits for all appended.
             return Produced(known.first_seq, last_seq, yard.journal.appended, is_deduped=True)
     new_jobs = batch.new_jobs
-    room = room_for_all(queue, new_jobs, batch.room)
-    if key:
-        room += ENTRY_SIZE + 48 + 4 * len(key)
+    keys = batch.record_keys
+    if keys is not None and queue.config is None:
+        # It must outlive its jobs, as their keys do.
+        set_queue_config(yard, queue, config_of(queue), now_ms)
+    room = _room_of(queue, batch, key)
     reserve(yard, queue, len(new_jobs), batch.size, room, now_ms, may_exceed=may_exceed)
     first_seq = free_seqs(queue, len(new_jobs))
     queue.next_seq = first_seq
     if key:
         remember_write(yard, queue, key, first_seq, len(new_jobs), now_ms)
+    _remember(yard, queue, keys, first_seq, now_ms)
     for new_job in new_jobs:
-        enter(yard, queue, new_job, now_ms)
+        enter(yard, make_job(queue, new_job), now_ms)
     appended = yard.journal.appended
     if queue.topic_state is not None:
         queue.topic_state.last_write_ms = now_ms
-        shed(yard, queue, len(new_jobs), batch.size, now_ms)
+        evict_excess(yard, queue, len(new_jobs), batch.size, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     if len(new_jobs) > _MANY:
@@ -219,14 +204,33 @@ def produce_batch(
     return Produced(first_seq, queue.next_seq - 1, appended, is_deduped=False)
 
 
-def _new_job(record: NewRecord) -> NewJob:
-    new_job = NewJob(TOPICS, JSON, record.data)
-    new_job.rank = -record.priority
-    new_job.delay_ms = record.delay_ms
-    if record.tag or record.node or record.meta:
-        new_job.details = JobDetails()
-        new_job.details.record_meta = RecordMeta(record.tag, record.node, record.meta)
-    return new_job
+def _room_of(queue: Queue, batch: JobBatch, key: str) -> i64:
+    """Return the most journal bytes that a write takes."""
+    room = room_for_all(queue, batch.new_jobs, batch.room)
+    if key:
+        room += ENTRY_SIZE + 48 + 4 * len(key)
+    if batch.record_keys is not None:
+        room += keys_room(queue.name, topic_state_of(queue).record_keys, batch.record_keys)
+    return room
+
+
+def _remember(yard: Yard, queue: Queue, keys: NewKeys | None, first_seq: i64, now_ms: i64) -> None:
+    """Store the keys of the jobs of a write, if they have any."""
+    if keys is None:
+        return
+    topic_state = topic_state_of(queue)
+    table = topic_state.record_keys
+    if table is None:
+        table = KeyTable(queue.name, config_of(queue).key_window_ms)
+        topic_state.record_keys = table
+    remember_keys(yard, table, keys, first_seq, now_ms, is_written=yard.journal.is_on)
+
+
+def record_of_letter(letter: DeadLetter) -> NewRecord:
+    """Return a dead letter as the record to write again."""
+    record = new_record_of(letter.record)
+    record.origin = Origin(letter.origin_id, letter.origin_queue)
+    return record
 
 
 # -- claiming ----------------------------------------------------------------------------------
@@ -310,17 +314,17 @@ def _leased_seq(lease: Lease) -> int:
 
 def resume_leases(yard: Yard, now_ms: i64) -> None:
     """Resume durable leases after a restart; expired ones too, which ring at the next tick."""
-    for job in yard.kept:
+    for job in yard.durably_leased:
         details = job.details
-        kept = None if details is None else details.kept
+        stored = None if details is None else details.durable_lease
         assert details is not None
-        assert kept is not None
+        assert stored is not None
         if job.state == READY:
-            resume(yard, job, node_leases(yard, kept.node), now_ms)
+            resume(yard, job, node_leases(yard, stored.node), now_ms)
         else:
             # A full disk had no room for the record of the lease, and the clock went back.
-            details.kept = None
-    yard.kept = []
+            details.durable_lease = None
+    yard.durably_leased = []
 
 
 def ack(
@@ -334,11 +338,11 @@ def ack(
     """Finish jobs that are leased to a node, all in one batch."""
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
-    _end_runs(yard, leases, ended, _DONE, 0, now_ms)
+    _end_runs(yard, leases, ended, _DONE, 0, "", now_ms)
     return ended
 
 
-def nack(
+def nack(  # noqa: PLR0913  what a nack says
     yard: Yard,
     queue: Queue,
     node: str,
@@ -346,6 +350,8 @@ def nack(
     lease_ids: list[str] | None,
     delay_ms: i64,
     now_ms: i64,
+    *,
+    error: str = "",
 ) -> Ended:
     """Give back jobs that are leased to a node, now or after a delay; -1 if none was given.
 
@@ -354,7 +360,7 @@ def nack(
     """
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
-    _end_runs(yard, leases, ended, _BACK, delay_ms, now_ms)
+    _end_runs(yard, leases, ended, _BACK, delay_ms, error, now_ms)
     return ended
 
 
@@ -365,28 +371,36 @@ def give_up(
     seqs: list[int],
     lease_ids: list[str] | None,
     now_ms: i64,
+    *,
+    error: str = "",
 ) -> Ended:
     """Give up jobs leased to a node: they become dead letters if the queue has these, else dead."""
     ended = Ended()
     leases = _held(yard, queue, node, seqs, lease_ids, ended, now_ms)
-    _end_runs(yard, leases, ended, _UP, 0, now_ms)
+    _end_runs(yard, leases, ended, _UP, 0, error, now_ms)
     return ended
 
 
 def _end_runs(
-    yard: Yard, leases: list[Lease], ended: Ended, how: int, delay_ms: i64, now_ms: i64
+    yard: Yard,
+    leases: list[Lease],
+    ended: Ended,
+    how: int,
+    delay_ms: i64,
+    error: str,
+    now_ms: i64,
 ) -> None:
     """End many runs in one batch: their jobs are done, given back, or given up."""
-    _begin_many(yard, leases)
+    _begin_many(yard, leases, len(error.encode()))
     try:
         for lease in leases:
             try:
                 if how == _DONE:
                     finish(yard, lease.job, now_ms)
                 elif how == _UP:
-                    bury(yard, lease.job, lease.job.rank, now_ms)
+                    bury(yard, lease.job, lease.job.rank, now_ms, error=error)
                 else:
-                    _give_back(yard, lease.job, delay_ms, now_ms)
+                    _give_back(yard, lease.job, delay_ms, error, now_ms)
             except (YardFull, StorageFull):
                 if ended.done == 0:
                     raise
@@ -398,11 +412,14 @@ def _end_runs(
         _finish_many(yard, ended, now_ms)
 
 
-def _give_back(yard: Yard, job: Job, delay_ms: i64, now_ms: i64) -> None:
+def _give_back(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> None:
     if counts_attempts(job.family):
-        fail(yard, job, "nacked", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
-    else:
-        release(yard, job, job.rank, max(delay_ms, 0), now_ms)
+        fail(yard, job, error or "nacked", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
+        return
+    if not yard.bodies.admits_value(len(error)):
+        # Jobs keep their errors in memory.
+        error = error[:ERROR_SIZE_SHORT]
+    release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)
 
 
 def extend(
@@ -470,16 +487,15 @@ def _held(
     return leases
 
 
-def _begin_many(yard: Yard, leases: list[Lease]) -> None:
+def _begin_many(yard: Yard, leases: list[Lease], error_size: i64) -> None:
     """Reserve room for the ends of many runs in one batch, and defer their lease events."""
     journal = yard.journal
     if journal.is_on and leases:
         room: i64 = 0
         for lease in leases:
             details = lease.job.details
-            room += (
-                STATE_SIZE + END_SIZE + LEASE_SIZE + (0 if details is None else size_of(details))
-            )
+            weight: i64 = 0 if details is None else size_of(details)
+            room += STATE_SIZE + END_ROOM + LEASE_ROOM + 2 * weight + TAG_SIZE + error_size
         try:
             journal.make_room(min(room, journal.segment_size // 2))
         except StorageFull:
@@ -557,9 +573,8 @@ def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
 def _write_again(yard: Yard, queue: Queue, log: LogTopic, seq: i64, now_ms: i64) -> None:
     """Turn a dead letter back into a job, in one batch."""
     letter = read_dead_letter(yard, log, seq)
-    one = NewRecord(letter.data, letter.meta, letter.tag, letter.node)
     batch = JobBatch(yard)
-    batch.add(one)
+    batch.add(record_of_letter(letter))
     batch.room += DEAD_LETTER_ROOM
     produce_batch(yard, queue, batch, "", now_ms, may_exceed=False)
     erase_seqs(yard, log, [int(seq)])

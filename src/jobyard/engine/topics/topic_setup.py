@@ -13,9 +13,10 @@ from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_even
 from jobyard.engine.jobs.listing import ALL_STATES, jobs_by_seq_of, jobs_in, seq_of
 from jobyard.engine.jobs.low_watermarks import remember_floors
 from jobyard.engine.jobs.move import erase
-from jobyard.engine.jobs.put import make_way, ttl_of
+from jobyard.engine.jobs.put import reserve_and_evict, ttl_of
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.take import cancel_wait
+from jobyard.engine.state.record_keys import drop_keys, set_window, window_room
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
@@ -80,6 +81,8 @@ def set_queue_config(yard: Yard, queue: Queue, config: TopicConfig, now_ms: i64)
         key = queue.name.encode()
         value = config.encode()
         room: i64 = ENTRY_SIZE + len(key) + len(value) + 4 * queue_bytes(queue)
+        if queue.topic_state is not None:
+            room += window_room(queue.topic_state.record_keys)
         if not journal.admit(room, now_ms):
             raise YardFull
         if queue.number == 0:
@@ -91,9 +94,10 @@ def set_queue_config(yard: Yard, queue: Queue, config: TopicConfig, now_ms: i64)
         journal.set_entry(EntryKind.CONFIG, key, value)
     yard.queues[queue.name] = queue
     _configure(yard, queue, config, now_ms)
+    set_window(yard, topic_state_of(queue).record_keys, config.key_window_ms, now_ms)
     if config.discard == DISCARD_OLD:
         try:
-            make_way(yard, queue, 0, 0, 0, now_ms)
+            reserve_and_evict(yard, queue, 0, 0, 0, now_ms)
         except YardFull:
             # The next write evicts, or is refused.
             return
@@ -140,6 +144,7 @@ def drop_topic_queue(yard: Yard, queue: Queue, now_ms: i64) -> None:
         yard.tasks.begin(WriteKeyTask(yard, number, topic_state.writes), None, now_ms)
     if topic_state.alarm is not None:
         yard.disarm(topic_state.alarm)
+    drop_keys(yard, topic_state.record_keys, now_ms)
     if journal.is_on:
         journal.drop_entry(EntryKind.CONFIG, queue.name.encode())
         journal.drop_entry(EntryKind.FLOORS, queue.name.encode())

@@ -12,7 +12,8 @@ They begin as all records do (see `record`), then:
                    ts - that of the record i32, at - that of the record i32
 
 The text of a record and its labels (tag, then node) are written as readers see them, so that
-reading back means slicing. All of it is in part 1 of a batch, under its checksum.
+reading back means slicing; the text alone says whether data are bytes. All of it is in part 1 of a
+batch, under its checksum.
 
 One write is one LOG, so all of it counts or none. Compaction may copy records of several writes
 into one LOG too, unless a key names the write. A LOG stores the floors of the caps at the time it

@@ -6,12 +6,16 @@ Every record begins with eight bytes: kind u8, three small fields a b c u8, leng
                                          40 due, 48 stamp, 56 own, 64 seq, 72 policy i32
                                          76 size of the details i32, 80 body, details
     MOVED    a family, b codec, c state  as PUT up to 80, then the state block, 152 body, details
-    LEASE    a door                      8 id, 16 number, 24 at, 32 ttl
-                                         40 holder, 32 bits of it, 44 queue i32
+    LEASE    a door, b family            8 id, 16 number, 24 at, 32 ttl
+                                         40 holder, 32 bits of it, 44 queue i32, 48 seq
+                                         56 deliveries i32, 60 worker i32
     END      a why, b next state, c list  8 id, 16 queue i32, 20 base segment i32, 24 rank, 32 due
-                                         40 stamp*, 48 attempts i32, 52 deliveries i32, 56 created
-                                         64 available, 72 claimed, 80 finished, 88 holder
-                                         96 changes
+                                         40 stamp*, 48 attempts i16, 50 door u8, 51 family u8
+                                         52 deliveries i32, 56 created, 64 available, 72 claimed
+                                         80 finished, 88 holder, 32 bits of it, 92 worker i32
+                                         96 number of the lease, 104 seq, 112 policy i32
+                                         116 custom id as a field, changes
+    WORKER   -                           8 checksum of the name i32, 12 name size i32, 16 name
     MOVE     a why, b state, c list      8 id, 16 rank, 24 due, 32 stamp*, 40 at
                                          48 attempts i32, 52 queue i32, 56 changes
     GONE     a why, b 1 if of an old body  8 id, 16 queue i32, 20 base segment i32, 24 at
@@ -31,6 +35,10 @@ Bits 4 and 5 of c are the ready list, also where c is a state.
 
 (*) if the job ends (done or dead): its number among the ended jobs of the queue.
 
+The worker of a run is the offset of a WORKER in the same file, 0 if it is unknown; a segment has
+the name of a worker before the first record that refers to it. Up to format 4 a LEASE ends after
+48 bytes, and the changes of an END begin at 96; the family of such an END is 0.
+
 Details and changes are fields as `model.details` writes them: all of the rare parts of a job, or
 those that changed.
 
@@ -43,16 +51,17 @@ record changes a job that has a base.
 """
 
 from typing import Final, final
+from zlib import crc32
 
-from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from librt.strings import BytesWriter, read_i32_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
 from jobyard.model.ahead import EncodedAhead
-from jobyard.model.details_codec import encode_details
+from jobyard.model.details_codec import FieldWriter, Tag, encode_details
 from jobyard.model.entry import Entry
 from jobyard.model.job import DEAD, DONE, LEASED, READY, Job
 from jobyard.model.lease import Lease
-from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.limits import INLINE_BODY_MAX, WORKER_NAME_MAX
 from jobyard.model.transition import Transition
 
 KIND_PUT: Final = 1
@@ -68,6 +77,7 @@ KIND_ALIVE: Final = 10
 KIND_CLEAN: Final = 11
 KIND_NOTE: Final = 12
 KIND_ENTRY: Final = 13
+KIND_WORKER: Final = 20
 
 
 @final
@@ -92,6 +102,8 @@ class Cause:
     PARKED: Final = 16
     # Released; for a job that counts its attempts, this is a failed one.
     HANDED_BACK: Final = 17
+    # It became a dead letter, at the end of a run or when it would have been taken once more.
+    DEAD_LETTERED: Final = 18
 
 
 # In the state of a MOVED: it has a new body, and the previous base stays on disk.
@@ -102,13 +114,23 @@ READY_LIST_SHIFT: Final = 4
 READY_LIST_BITS: Final = 3
 # The bits of the holder's number that a LEASE stores.
 HOLDER_BITS: Final = 0xFFFFFFFF
+# Those of the failed attempts in an END, below the door and the family.
+ATTEMPTS_BITS: Final = 0xFFFF
 
 PUT_SIZE: Final = 80
 MOVED_SIZE: Final = 152
 # The size of the reference to a body in part 2.
 LONG_BODY_SIZE: Final = 16
-LEASE_SIZE: Final = 48
-END_SIZE: Final = 96
+LEASE_SIZE: Final = 64
+END_SIZE: Final = 116
+# Without what format 5 added.
+LEASE_SIZE_4: Final = 48
+END_SIZE_4: Final = 96
+WORKER_SIZE: Final = 16
+# The most that the name of a worker takes before the record that refers to it.
+WORKER_ROOM: Final = WORKER_SIZE + WORKER_NAME_MAX
+LEASE_ROOM: Final = LEASE_SIZE + WORKER_ROOM
+END_ROOM: Final = END_SIZE + WORKER_ROOM
 MOVE_SIZE: Final = 56
 GONE_SIZE: Final = 32
 STATE_SIZE: Final = 96
@@ -258,59 +280,118 @@ def write_state(out: BytesWriter, job: Job) -> None:
         out.write(details)
 
 
-def write_note(out: BytesWriter, job: Job, news: bytes) -> None:
+def write_note(out: BytesWriter, job: Job, changed_fields: bytes) -> None:
     """Encode changes of a job that affect neither its state nor its position."""
-    _begin(out, KIND_NOTE, 0, 0, 0, NOTE_SIZE + len(news))
+    _begin(out, KIND_NOTE, 0, 0, 0, NOTE_SIZE + len(changed_fields))
     write_i64_le(out, job.id)
-    out.write(news)
+    out.write(changed_fields)
 
 
-def write_lease(out: BytesWriter, lease: Lease) -> None:
-    """Encode the start of a lease."""
-    _begin(out, KIND_LEASE, lease.terms.door, 0, 0, LEASE_SIZE)
-    write_i64_le(out, lease.job.id)
-    write_i64_le(out, lease.key)
+def write_lease(out: BytesWriter, lease: Lease, worker_at: i64) -> None:
+    """Encode the start of a lease, which is about to be counted as a delivery."""
+    job = lease.job
+    _begin(out, KIND_LEASE, lease.terms.door, i64(job.family), 0, LEASE_SIZE)
+    write_i64_le(out, job.id)
+    write_i64_le(out, lease.row_number)
     write_i64_le(out, lease.started_ms)
     write_i64_le(out, lease.ttl_ms)
-    write_i64_le(out, (lease.lease_set.key & HOLDER_BITS) | lease.job.queue.number << 32)
+    write_i64_le(out, (lease.row_holder & HOLDER_BITS) | job.queue.number << 32)
+    write_i64_le(out, job.key)
+    write_i64_le(out, i64(job.deliveries) + 1 | worker_at << 32)
 
 
-def write_end(out: BytesWriter, job: Job, end: Transition, now_ms: i64) -> None:
+def write_worker(out: BytesWriter, name: bytes) -> None:
+    """Encode the name of a worker, to which the records of its runs refer."""
+    _begin(out, KIND_WORKER, 0, 0, 0, WORKER_SIZE + len(name))
+    write_i64_le(out, i64(crc32(name)) | len(name) << 32)
+    out.write(name)
+
+
+def worker_named(data: bytes, at: i64) -> bytes | None:
+    """Return the name in a WORKER record, or None if there is no such record."""
+    if len(data) < at + WORKER_SIZE or data[at] != KIND_WORKER:
+        return None
+    end = at + WORKER_SIZE + i64(read_i32_le(data, at + 12))
+    if not at + WORKER_SIZE <= end <= len(data):
+        return None
+    name = data[at + WORKER_SIZE : end]
+    is_whole = i64(read_i32_le(data, at + 8)) & HOLDER_BITS == i64(crc32(name))
+    return name if is_whole else None
+
+
+def is_row_of_gone(data: bytes, pos: i64) -> bool:
+    """Return whether a GONE is the end of a job, not a copy or the end of an old body."""
+    return read_i32_le(data, pos + 16) != 0 and data[pos + 2] == 0
+
+
+def changes_at(data: bytes, pos: i64) -> i64:
+    """Return where the changes in an END begin."""
+    return pos + (END_SIZE if data[pos + 51] != 0 else END_SIZE_4)
+
+
+def end_identity(job: Job) -> bytes:
+    """Return what the end of a run repeats of a job's identity, as fields."""
+    details = job.details
+    if details is None or not details.custom_id:
+        return b""
+    fields = FieldWriter()
+    fields.text(Tag.CUSTOM_ID, details.custom_id)
+    return fields.done()
+
+
+def write_end(
+    out: BytesWriter, job: Job, end: Transition, now_ms: i64, worker_at: i64, identity: bytes
+) -> None:
     """Encode the end of a run, with all that history shows of the attempt."""
-    news = end.news
+    changed_fields = end.changed_fields
     ready_list = end.ready_list << READY_LIST_SHIFT
-    _begin(out, KIND_END, end.why, end.state, ready_list, END_SIZE + len(news))
+    size: i64 = END_SIZE + len(identity) + len(changed_fields)
+    _begin(out, KIND_END, end.why, end.state, ready_list, size)
     write_i64_le(out, job.id)
     write_i32_le(out, i32(job.queue.number))
     write_i32_le(out, i32(job.place >> 32))
     write_i64_le(out, end.rank)
     write_i64_le(out, end.due_ms)
     write_i64_le(out, _stamp_or_ending(job, end.state, end.stamp))
-    write_i32_le(out, i32(end.attempts))
-    write_i32_le(out, job.deliveries)
+    lease = job.lease
+    door: i64 = 0
+    started_ms: i64 = 0
+    holder: i64 = 0
+    number: i64 = 0
+    if lease is not None:
+        door = lease.terms.door
+        started_ms = lease.started_ms
+        holder = lease.row_holder & HOLDER_BITS
+        number = lease.row_number
+    who = end.attempts | door << 16 | i64(job.family) << 24
+    write_i64_le(out, who | i64(job.deliveries) << 32)
     write_i64_le(out, job.created_ms)
     write_i64_le(out, job.due_ms)
-    lease = job.lease
-    write_i64_le(out, lease.started_ms if lease is not None else 0)
+    write_i64_le(out, started_ms)
     write_i64_le(out, now_ms)
-    write_i64_le(out, lease.lease_set.key if lease is not None else 0)
-    if news:
-        out.write(news)
+    write_i64_le(out, holder | worker_at << 32)
+    write_i64_le(out, number)
+    write_i64_le(out, job.key)
+    write_i32_le(out, i32(job.policy.number))
+    if identity:
+        out.write(identity)
+    if changed_fields:
+        out.write(changed_fields)
 
 
 def write_move(out: BytesWriter, job: Job, move: Transition, now_ms: i64) -> None:
     """Encode a change of state that ends no run."""
-    news = move.news
+    changed_fields = move.changed_fields
     ready_list = move.ready_list << READY_LIST_SHIFT
-    _begin(out, KIND_MOVE, move.why, move.state, ready_list, MOVE_SIZE + len(news))
+    _begin(out, KIND_MOVE, move.why, move.state, ready_list, MOVE_SIZE + len(changed_fields))
     write_i64_le(out, job.id)
     write_i64_le(out, move.rank)
     write_i64_le(out, move.due_ms)
     write_i64_le(out, _stamp_or_ending(job, move.state, move.stamp))
     write_i64_le(out, now_ms)
     write_i64_le(out, move.attempts | job.queue.number << 32)
-    if news:
-        out.write(news)
+    if changed_fields:
+        out.write(changed_fields)
 
 
 def _stamp_or_ending(job: Job, state: i64, stamp: i64) -> i64:

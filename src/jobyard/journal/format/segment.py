@@ -34,8 +34,8 @@ from mypy_extensions import i32, i64
 
 from jobyard.journal.format.sums import BLOCK, encode_sums
 
-# 3 added logs, 4 added sums. Otherwise 2 and 3 are the same as 4, and are read too.
-FORMAT: Final = 4
+# 3 added logs, 4 sums, 5 who ran a job. Older ones are read too: their records show what they lack.
+FORMAT: Final = 5
 FORMAT_OLDEST: Final = 2
 SEGMENT_MAGIC: Final = b"JOBYARD\n"
 BATCH_MAGIC: Final = 0x5442594A
@@ -119,8 +119,12 @@ class Segment:
         # Its records are numbered from the first (-1: it has none) to below the next.
         self.first_record: i64 = -1
         self.next_record: i64 = 0
+        # The last of its records that is a row of history, or of those before it.
+        self.last_row: i64 = 0
         # The newest wall time in its records.
         self.newest_ms: i64 = 0
+        # No row of history in it is later: the wall clock may have gone back meanwhile.
+        self.latest_ms: i64 = 0
         # Whether it is part of readable history and must not be removed.
         self.is_history: bool = False
         # Where some of its batches begin, and the number of the first record in each.

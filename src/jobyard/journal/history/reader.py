@@ -14,25 +14,33 @@ from mypy_extensions import i64
 from jobyard.errors import StorageFailed
 from jobyard.journal.batches import Batches
 from jobyard.journal.format.record import (
-    END_SIZE,
+    ATTEMPTS_BITS,
     HOLDER_BITS,
     KIND_END,
     KIND_GONE,
     KIND_LEASE,
     KIND_MOVE,
     KIND_PUT,
+    LEASE_SIZE,
     PUT_SIZE,
+    WORKER_ROOM,
     Cause,
     base_length,
+    changes_at,
+    is_row_of_gone,
+    worker_named,
 )
 from jobyard.journal.format.segment import BATCH_HEADER_SIZE, SEAL_MAGIC, BatchHead, Segment
+from jobyard.journal.history.filter import HistoryFilter
 from jobyard.journal.history.window import History
 from jobyard.journal.recovery.reader import Reader
-from jobyard.model.details import MemberState
 from jobyard.model.details_codec import Tag
-from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
+from jobyard.model.entry import EntryKind
+from jobyard.model.family import FAMILY_NAMES
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
-from jobyard.model.topic.history_row import CLAIMED, ENQUEUED, HistoryRow
+from jobyard.model.members import MemberState
+from jobyard.model.policy import NAME_DEFAULT, name_in, policy_key
+from jobyard.model.topic.history_row import CLAIMED, DEAD_LETTERED, ENQUEUED, HistoryRow
 
 # Bytes read at once: few for a short page; a long page reads more windows anyway.
 WINDOW_MIN: Final = 64 << 10
@@ -69,6 +77,7 @@ CAUSE_WORDS: Final = _words(
         (Cause.UNBLOCKED, "unblocked"),
         (Cause.PARKED, "parked"),
         (Cause.HANDED_BACK, "failed"),
+        (Cause.DEAD_LETTERED, DEAD_LETTERED),
     ]
 )
 STATE_WORDS: Final = _words(
@@ -82,9 +91,7 @@ STATE_WORDS: Final = _words(
         (BLOCKED, "blocked"),
     ]
 )
-FAMILIES: Final = _words(
-    [(BEANSTALK, "beanstalk"), (BUNQUEUE, "bunqueue"), (GLIDE, "glidemq"), (TOPICS, "topics")]
-)
+FAMILIES: Final = _words(list(FAMILY_NAMES.items()))
 
 
 @final
@@ -106,8 +113,21 @@ class HistoryPage:
 class _Walk:
     """What one page requests, and how far reading has got."""
 
-    def __init__(self, history: History, page: HistoryPage, rows_max: i64, stop: i64) -> None:
-        self.names = history.names
+    def __init__(
+        self,
+        journal: Batches,
+        page: HistoryPage,
+        rows_max: i64,
+        stop: i64,
+        choice: HistoryFilter | None,
+    ) -> None:
+        self.choice = choice
+        self._journal = journal
+        self._segment: Segment | None = None
+        # Names of workers by their offset in the segment, and of policies by their number.
+        self._workers: dict[int, str] = {}
+        self._policies: dict[int, str] = {}
+        self.names = journal.history.names
         self.rows = page.rows
         self.rows_max: i64 = rows_max
         # The next number to read, and the first one not to read.
@@ -117,6 +137,9 @@ class _Walk:
         self.bytes_left: i64 = 0
         self._number: i64 = 0
         self._name: str = ""
+        # Whether rows of a queue are wanted, as of the last call.
+        self._asked: i64 = -1
+        self._is_wanted: bool = False
 
     def is_over(self) -> bool:
         """Return whether the page is full or at its end."""
@@ -129,13 +152,64 @@ class _Walk:
             self._name = self.names.get(number, "")
         return self._name
 
+    def wants(self, choice: HistoryFilter, number: i64) -> bool:
+        """Return whether rows of a queue may be wanted."""
+        if number != self._asked:
+            self._asked = number
+            self._is_wanted = self.names.get(number, "") in choice.queues
+        return self._is_wanted
+
+    def enter(self, segment: Segment) -> None:
+        """Begin with a segment."""
+        self._segment = segment
+        self._workers.clear()
+
+    def worker_at(self, offset: i64) -> str:
+        """Return the name of a worker by its offset in the segment; empty if it is unknown."""
+        segment = self._segment
+        if offset == 0 or segment is None:
+            return ""
+        known = self._workers.get(offset)
+        if known is None:
+            known = read_worker(self._journal, segment, offset)
+            self._workers[offset] = known
+        return known
+
+    def job_name(self, policy: i64) -> str:
+        """Return the name of the jobs with a policy; empty for the default, or if it is unknown."""
+        if policy == 0:
+            return ""
+        known = self._policies.get(policy)
+        if known is None:
+            entry = self._journal.entries.get((EntryKind.POLICY, policy_key(policy)))
+            known = "" if entry is None or entry.is_gone else name_in(entry.value)
+            if known == NAME_DEFAULT:
+                known = ""
+            self._policies[policy] = known
+        return known
+
+
+def read_worker(journal: Batches, segment: Segment, offset: i64) -> str:
+    """Return the name that a WORKER record of a segment holds; empty if there is none."""
+    size = min(WORKER_ROOM, segment.end - offset)
+    if size <= 0:
+        return ""
+    name = worker_named(journal.read(segment.number, offset, size), 0)
+    return "" if name is None else name.decode(errors="replace")
+
 
 def read_past(
-    journal: Batches, from_seq: i64, to_seq: i64, rows_max: i64, bytes_max: i64
+    journal: Batches,
+    from_seq: i64,
+    to_seq: i64,
+    rows_max: i64,
+    bytes_max: i64,
+    choice: HistoryFilter | None = None,
 ) -> HistoryPage:
     """Return the rows with numbers over `from_seq`, up to `to_seq`, as far as the page goes.
 
-    The page ends after `rows_max` rows, or after `bytes_max` bytes of the journal were read.
+    The page ends after `rows_max` rows, or after `bytes_max` bytes of the journal were read. With a
+    choice, other rows are left out, and segments that are too old are not read at all.
     """
     history = journal.history
     page = HistoryPage()
@@ -144,13 +218,15 @@ def read_past(
     if from_seq >= page.head_seq:
         page.to_seq = from_seq
         return page
-    walk = _Walk(history, page, rows_max, min(history.next_hot, to_seq + 1))
+    walk = _Walk(journal, page, rows_max, min(history.next_hot, to_seq + 1), choice)
     walk.seq = max(from_seq + 1, history.floor)
     walk.bytes_left = bytes_max
     while not walk.is_over():
         segment = _segment_at(history, walk.seq)
         if segment is None:
             walk.seq = walk.stop
+        elif choice is not None and segment.latest_ms < choice.from_ms:
+            walk.seq = segment.next_record
         elif not _read_segment(journal, segment, walk):
             history.leave(segment)
             page.rows.clear()
@@ -194,6 +270,7 @@ def _point_before(segment: Segment, seq: i64) -> i64:
 def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
     """Read a segment from the walk's position on; return False if it cannot be read."""
     walk.seq = max(walk.seq, segment.first_record)
+    walk.enter(segment)
     reader = Reader(journal.storage(), segment)
     reader.window = min(max(WINDOW_MIN, walk.rows_max * ROW_BYTES), WINDOW_MAX)
     reader.offset = _point_before(segment, walk.seq)
@@ -224,10 +301,11 @@ def _read_batch(data: bytes, at: i64, head: BatchHead, walk: _Walk) -> None:
     stop = walk.stop
     rows = walk.rows
     room = walk.rows_max
+    choice = walk.choice
     while pos < end and seq < stop:
-        if seq >= wanted:
+        if seq >= wanted and (choice is None or _may_be_wanted(data, pos, walk, choice)):
             row = _row(data, pos, seq, wall_ms, walk)
-            if row is not None:
+            if row is not None and (choice is None or choice.takes(row)):
                 if len(rows) >= room:
                     walk.seq = seq
                     return
@@ -235,6 +313,20 @@ def _read_batch(data: bytes, at: i64, head: BatchHead, walk: _Walk) -> None:
         pos += i64(read_i32_le(data, pos + 4))
         seq += 1
     walk.seq = max(wanted, seq)
+
+
+def _may_be_wanted(data: bytes, pos: i64, walk: _Walk, choice: HistoryFilter) -> bool:
+    """Return False for a record of a queue whose rows are not wanted, without making its row."""
+    if not choice.has_queues:
+        return True
+    kind: i64 = data[pos]
+    if kind in (KIND_PUT, KIND_END, KIND_GONE):
+        return walk.wants(choice, i64(read_i32_le(data, pos + 16)))
+    if kind == KIND_LEASE:
+        return walk.wants(choice, read_i64_le(data, pos + 40) >> 32)
+    if kind == KIND_MOVE:
+        return walk.wants(choice, i64(read_i32_le(data, pos + 52)))
+    return True
 
 
 def _row(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow | None:
@@ -268,21 +360,30 @@ def _enqueued(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> His
     if due_ms > created_ms:
         row.due_ms = due_ms + wall_ms
         row.state = "delayed"
+    row.queue_seq = read_i64_le(data, pos + 64)
+    row.name = walk.job_name(i64(read_i32_le(data, pos + 72)))
     details_size = i64(read_i32_le(data, pos + 76))
     if details_size > 0:
         at = pos + base_length(PUT_SIZE, row.size)
-        if _has_open_member(data, at, at + details_size):
-            row.state = "blocked"
+        _read_details(row, data, at, at + details_size)
     return row
 
 
-def _has_open_member(data: bytes, at: i64, end: i64) -> bool:
-    """Return whether the details of a job name another job that it waits for."""
+def _read_details(row: HistoryRow, data: bytes, at: i64, end: i64) -> None:
+    """Set what the details of a new job say: its custom id, and whether it waits for others."""
     while at < end:
-        if data[at] == Tag.MEMBER and read_i64_le(data, at + TAG_SIZE + 8) == MemberState.OPEN:
-            return True
-        at += TAG_SIZE + i64(read_i32_le(data, at + 1))
-    return False
+        tag: i64 = data[at]
+        size = i64(read_i32_le(data, at + 1))
+        at += TAG_SIZE
+        if tag == Tag.MEMBER:
+            if read_i64_le(data, at + 8) == MemberState.OPEN:
+                row.state = "blocked"
+        elif tag == Tag.CUSTOM_ID:
+            row.client_id = data[at : at + size].decode(errors="replace")
+        elif tag == Tag.ORIGIN:
+            row.origin_id = read_i64_le(data, at)
+            row.origin_queue = data[at + 8 : at + size].decode(errors="replace")
+        at += size
 
 
 def _claimed(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow:
@@ -295,6 +396,11 @@ def _claimed(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Hist
     row.door = FAMILIES[data[pos + 1]]
     row.ttl_ms = read_i64_le(data, pos + 32)
     row.claimed_ms = at_ms
+    if i64(read_i32_le(data, pos + 4)) >= LEASE_SIZE:
+        row.family = FAMILIES[data[pos + 2]]
+        row.queue_seq = read_i64_le(data, pos + 48)
+        row.deliveries = i64(read_i32_le(data, pos + 56))
+        row.worker = walk.worker_at(i64(read_i32_le(data, pos + 60)) & HOLDER_BITS)
     return row
 
 
@@ -307,7 +413,7 @@ def _ended(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Histor
     row.rank = read_i64_le(data, pos + 24)
     if state == DELAYED:
         row.due_ms = read_i64_le(data, pos + 32) + wall_ms
-    row.attempts = i64(read_i32_le(data, pos + 48))
+    row.attempts = i64(read_i32_le(data, pos + 48)) & ATTEMPTS_BITS
     row.deliveries = i64(read_i32_le(data, pos + 52))
     row.enqueued_ms = read_i64_le(data, pos + 56) + wall_ms
     row.available_ms = read_i64_le(data, pos + 64) + wall_ms
@@ -315,25 +421,37 @@ def _ended(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Histor
     row.claimed_ms = claimed_ms + wall_ms if claimed_ms != 0 else 0
     row.finished_ms = at_ms
     row.holder = read_i64_le(data, pos + 88) & HOLDER_BITS
-    news_end = pos + i64(read_i32_le(data, pos + 4))
-    if news_end > pos + END_SIZE:
-        row.error = _error(data, pos + END_SIZE, news_end)
+    if data[pos + 51] != 0:
+        row.door = FAMILIES[data[pos + 50]]
+        row.family = FAMILIES[data[pos + 51]]
+        row.worker = walk.worker_at(i64(read_i32_le(data, pos + 92)) & HOLDER_BITS)
+        row.lease = read_i64_le(data, pos + 96)
+        row.queue_seq = read_i64_le(data, pos + 104)
+        row.name = walk.job_name(i64(read_i32_le(data, pos + 112)))
+    _read_changes(row, data, changes_at(data, pos), pos + i64(read_i32_le(data, pos + 4)))
     return row
 
 
-def _error(data: bytes, at: i64, end: i64) -> str:
-    """Return the error of a failed run, or an empty string."""
-    error = ""
+def _read_changes(row: HistoryRow, data: bytes, at: i64, end: i64) -> None:
+    """Set what the changes of a job say: its custom id, and the error of a failed run."""
     while at < end:
         tag: i64 = data[at]
         size = i64(read_i32_le(data, at + 1))
         at += TAG_SIZE
         if tag == Tag.FAILURE:
-            error = data[at + 32 : at + size].decode(errors="replace")
-        elif tag == Tag.REASON and not error:
-            error = data[at + 8 : at + size].decode(errors="replace")
+            row.error = data[at + 32 : at + size].decode(errors="replace")
+        elif tag == Tag.REASON and not row.error:
+            row.error = data[at + 8 : at + size].decode(errors="replace")
+        elif tag == Tag.ERROR:
+            row.error = data[at : at + size].decode(errors="replace")
+        elif tag == Tag.LETTER:
+            row.letter_seq = read_i64_le(data, at)
+            name_end: i64 = at + 16 + read_i64_le(data, at + 8)
+            row.letter_topic = data[at + 16 : name_end].decode(errors="replace")
+            row.reason = data[name_end : at + size].decode(errors="replace")
+        elif tag == Tag.CUSTOM_ID:
+            row.client_id = data[at : at + size].decode(errors="replace")
         at += size
-    return error
 
 
 def _moved(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow:
@@ -350,10 +468,9 @@ def _moved(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Histor
 
 
 def _gone(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> HistoryRow | None:
-    number = i64(read_i32_le(data, pos + 16))
-    # A copy that compaction made names no queue; the end of an old body is not the job's end.
-    if number == 0 or data[pos + 2] != 0:
+    if not is_row_of_gone(data, pos):
         return None
+    number = i64(read_i32_le(data, pos + 16))
     at_ms = read_i64_le(data, pos + 24) + wall_ms
     queue = walk.name_of(number)
     row = HistoryRow(seq, at_ms, CAUSE_WORDS[data[pos + 1]], queue, read_i64_le(data, pos + 8))

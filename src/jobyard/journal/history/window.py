@@ -14,6 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.journal.format.segment import HOT, Segment
+from jobyard.model.topic.cursor import HOLD_BYTES_DEFAULT, NO_HOLD
 
 # The offset of a batch is stored if it is at least this far behind the last stored one.
 POINT_BYTES: Final = 64 << 10
@@ -49,6 +50,8 @@ class History:
         self.last_hot: i64 = 0
         # No record below this one can be read.
         self.floor: i64 = 0
+        # No row at or above this one was lost: below the floor, the last records may be no rows.
+        self.rows_floor: i64 = 0
         # All records below `next_durable` are on disk; only those below `next_hot` can be rows.
         self.next_durable: i64 = 0
         self.next_hot: i64 = 0
@@ -57,14 +60,24 @@ class History:
         self._nexts: list[i64] = []
         self._next_hots: list[i64] = []
         self._next_hot_sealed: i64 = 0
+        # The last row on disk, and the last one once each of those batches is durable.
+        self.last_row: i64 = 0
+        self._last_rows: list[i64] = []
         # By number, of all queues and of removed ones only.
         self.names: dict[int, str] = {}
         self.past: dict[int, PastName] = {}
         # Smaller in tests.
         self.past_max: i64 = PAST_NAMES_MAX
+        # Records after this one stay beyond the window, as long as they need at most this much.
+        self.hold_seq: i64 = NO_HOLD
+        self.hold_bytes: i64 = HOLD_BYTES_DEFAULT
 
-    def keep(self, age_ms: i64, bytes_max: i64) -> None:
-        """Bound history by age and size, whichever is less; call before anything is read."""
+    def keep(self, age_ms: i64, bytes_max: i64, hold_bytes: i64 = HOLD_BYTES_DEFAULT) -> None:
+        """Bound history by age and size, whichever is less; call before anything is read.
+
+        A reader may hold `hold_bytes` beyond that.
+        """
+        self.hold_bytes = hold_bytes
         self.is_on = age_ms > 0 and bytes_max > 0
         self.age_ms = age_ms
         self.bytes_max = bytes_max
@@ -72,9 +85,9 @@ class History:
     # -- batches ------------------------------------------------------------------------------
 
     def add_batch(
-        self, segment: Segment, offset: i64, first: i64, count: i64, newest_ms: i64
+        self, segment: Segment, offset: i64, first: i64, count: i64, newest_ms: i64, last_row: i64
     ) -> None:
-        """Register a batch of a segment."""
+        """Register a batch of a segment; `last_row` is the last row in it or before it."""
         if segment.temperature != HOT:
             return
         if segment.first_record < 0:
@@ -82,14 +95,17 @@ class History:
             segment.is_history = True
             self.segments.append(segment)
         segment.next_record = first + count
+        segment.last_row = max(segment.last_row, last_row)
         segment.newest_ms = newest_ms
+        segment.latest_ms = max(segment.latest_ms, newest_ms)
         points = segment.points
         if not points or offset - points[-1] >= POINT_BYTES:
             points.append(offset)
             segment.point_records.append(first)
 
-    def expect(self, segment: Segment, batch: i64, next_record: i64) -> None:
+    def expect(self, segment: Segment, batch: i64, next_record: i64, last_row: i64) -> None:
         """Register a batch that is being written to a segment."""
+        self._last_rows.append(last_row)
         if segment.temperature == HOT:
             self._next_hot_sealed = next_record
         self._batches.append(batch)
@@ -108,7 +124,9 @@ class History:
             count += 1
         self.next_durable = self._nexts[count - 1]
         self.next_hot = self._next_hots[count - 1]
+        self.last_row = self._last_rows[count - 1]
         del batches[:count]
+        del self._last_rows[:count]
         del self._nexts[:count]
         del self._next_hots[:count]
 
@@ -118,6 +136,7 @@ class History:
         self.next_hot = next_record
         self._next_hot_sealed = next_record
         self.floor = next_record
+        self.rows_floor = next_record
         self.last_hot = hot[-1].number if hot else 0
         known: dict[int, Segment] = {segment.number: segment for segment in hot}
         found: list[Segment] = []
@@ -128,6 +147,8 @@ class History:
             if segment.first_record >= 0:
                 found.append(segment)
                 self.floor = segment.first_record
+                # What there was before is unknown.
+                self.rows_floor = segment.first_record
             number = segment.prior
         found.reverse()
         self.segments = found
@@ -137,16 +158,19 @@ class History:
     # -- the window ---------------------------------------------------------------------------
 
     def trim(self, wall_ms: i64) -> None:
-        """Drop segments that are too old or too much; the one that is being written stays."""
+        """Drop segments that are too old or too much and not held; the open one stays."""
         segments = self.segments
         size: i64 = 0
+        held: i64 = 0
         kept: i64 = len(segments) - 1
         while kept >= 0:
             segment = segments[kept]
             size += segment.end
             is_over = size > self.bytes_max or wall_ms - segment.newest_ms > self.age_ms
             if is_over and segment.is_sealed:
-                break
+                held += segment.end
+                if segment.next_record <= self.hold_seq + 1 or held > self.hold_bytes:
+                    break
             kept -= 1
         self._drop(kept + 1)
 
@@ -167,6 +191,7 @@ class History:
             return
         self._drop(place)
         self.floor = segment.next_record
+        self.rows_floor = max(self.rows_floor, segment.last_row + 1)
         segment.points.append(segment.end)
         segment.point_records.append(segment.next_record)
 
@@ -175,6 +200,7 @@ class History:
             return
         for segment in self.segments[:count]:
             self.floor = max(self.floor, segment.next_record)
+            self.rows_floor = max(self.rows_floor, segment.last_row + 1)
             _leave_out(segment)
         del self.segments[:count]
         if self.segments:
@@ -193,7 +219,7 @@ class History:
         segment.past_names += 1
         self.past[name.number] = name
 
-    def tell_until(self, number: i64, until: i64) -> None:
+    def keep_name_until(self, number: i64, until: i64) -> None:
         """Keep the name of a removed queue for records up to `until`, the newest of all."""
         name = self.past.get(number)
         if name is not None:

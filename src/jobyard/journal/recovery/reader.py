@@ -49,8 +49,8 @@ class Reader:
         self.failed_at: i64 = -1
         # From whole headers of batches with torn records: the newest batch that was durable, and
         # the first id that was not issued.
-        self.told_durable: i64 = 0
-        self.told_id: i64 = 0
+        self.stated_durable: i64 = 0
+        self.stated_id: i64 = 0
 
     def _need(self, offset: i64, size: i64) -> i64:
         """Return the position of `offset` in `data`, with `size` bytes there; -1 past the end."""
@@ -115,8 +115,8 @@ class Reader:
             return False
         if head.sums_size == 0 or find_bad(self.data, body, start, head.records_size) < 0:
             return True
-        self.told_durable = max(self.told_durable, head.durable)
-        self.told_id = max(self.told_id, head.next_id)
+        self.stated_durable = max(self.stated_durable, head.durable)
+        self.stated_id = max(self.stated_id, head.next_id)
         return False
 
     def next(self) -> BatchHead | None:

@@ -118,8 +118,8 @@ def scan_tail(storage: Storage, segment: Segment) -> Tail:
             break
         tail.numbers.append(head.number)
         tail.offsets.append(offset)
-    tail.durable = max(tail.durable, reader.told_durable)
-    tail.next_id = max(tail.next_id, reader.told_id)
+    tail.durable = max(tail.durable, reader.stated_durable)
+    tail.next_id = max(tail.next_id, reader.stated_id)
     if reader.failed_at >= 0:
         # A crash tears what is being written; it makes no sector of acknowledged data unreadable.
         raise _unreadable(segment.name, reader.failed_at)

@@ -2,14 +2,15 @@
 
 A byte is live if it is needed to rebuild the yard: the base of a live job, its trail (the one
 segment with all changes since the base), kill records as long as the segment of what they remove
-exists, names of existing queues, heads and records of existing logs. A segment with a count of zero
-can be removed without reading it.
+exists, names of existing queues, heads and records of existing logs, keys of records that are in
+memory. A segment with a count of zero can be removed without reading it.
 """
 
 from typing import final
 
 from mypy_extensions import i32, i64
 
+from jobyard.journal.format.key_record import KEY_SIZE
 from jobyard.journal.format.log_record import head_bytes
 from jobyard.journal.format.record import ENTRY_SIZE, GONE_SIZE, MOVED_SIZE, QUEUE_SIZE, STATE_SIZE
 from jobyard.journal.format.segment import Segment
@@ -17,6 +18,7 @@ from jobyard.model.details_codec import size_of
 from jobyard.model.entry import Entry
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
+from jobyard.model.topic.key_table import KeyTable
 from jobyard.model.topic.log import LogTopic, WriteKey
 
 
@@ -180,6 +182,23 @@ class LiveBytes:
         if segment is not None:
             segment.live -= key.weight
         key.segment = 0
+
+    def hold_keys(self, count: i64, segment: Segment) -> None:
+        """Count keys of records as written in `segment`."""
+        segment.live += KEY_SIZE * count
+
+    def forget_keys(self, count: i64, number: i64) -> None:
+        """Stop counting keys of records that were written in a segment, if it still exists."""
+        segment = self.segments.get(number)
+        if segment is not None:
+            segment.live -= KEY_SIZE * count
+
+    def move_keys(self, table: KeyTable, numbers: list[int], segment: Segment) -> None:
+        """Count some keys of a table as written in `segment`, and nowhere else."""
+        for number in numbers:
+            self.forget_keys(1, table.segment_of(number))
+            table.set_segment(number, segment.number)
+        self.hold_keys(len(numbers), segment)
 
     def forget_segment(self, number: i64) -> None:
         """Remove a segment; kill records for bases in it are no longer live."""

@@ -2,7 +2,8 @@
 
 Bases of live jobs are written whole, as MOVED; other changes of live jobs as one STATE; kill
 records whose base still exists as GONE; names of existing queues as QUEUE. Records of logs are
-written together, several writes as one LOG, unless a key names a write.
+written together, several writes as one LOG, unless a key names a write. Valid keys of records are
+written together, those of a table as one KEYS.
 """
 
 from typing import final
@@ -10,6 +11,7 @@ from typing import final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from jobyard.journal.format.key_record import KEY_SIZE, KEYS_SIZE, KeyRows, write_keys
 from jobyard.journal.format.log_record import (
     LOG_SIZE,
     ROW_SIZE,
@@ -38,6 +40,7 @@ from jobyard.model.entry import Entry
 from jobyard.model.job import Job
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
+from jobyard.model.topic.key_table import KeyTable
 from jobyard.model.topic.log import LogTopic, WriteKey
 from jobyard.model.topic.log_rows import LogRows
 
@@ -64,6 +67,11 @@ class Survivors:
         self.rows_logs: list[LogTopic] = []
         self.rows_keys: list[WriteKey | None] = []
         self._unkeyed: dict[int, LogRows] = {}
+        # Keys of records, their tables, and their numbers there; the newest rows of each table.
+        self.keys: list[KeyRows] = []
+        self.key_tables: list[KeyTable] = []
+        self.key_numbers: list[list[int]] = []
+        self._open_keys: dict[int, int] = {}
         # Jobs with results, and where the records with the results end in part 1.
         self.results: list[Job] = []
         self.result_ends: list[i64] = []
@@ -136,10 +144,24 @@ class Survivors:
         """Count a record that was added to rows."""
         self.size += ROW_SIZE + size
 
+    def add_key(self, table: KeyTable, number: i64, digest: bytes, seq: i64, at_ms: i64) -> None:
+        """Copy a key of a record."""
+        index = self._open_keys.get(table.number, -1)
+        if index < 0 or not self.keys[index].may_take(seq, at_ms):
+            index = len(self.keys)
+            self._open_keys[table.number] = index
+            self.keys.append(KeyRows(table.number, seq, at_ms))
+            self.key_tables.append(table)
+            self.key_numbers.append([])
+            self.size += KEYS_SIZE
+        self.keys[index].add(digest, seq, at_ms)
+        self.key_numbers[index].append(number)
+        self.size += KEY_SIZE
+
     def count(self) -> i64:
         """Return the number of records."""
         named = len(self.queues) + len(self.names) + len(self.entries)
-        named += len(self.heads) + len(self.erased) + len(self.rows)
+        named += len(self.heads) + len(self.erased) + len(self.rows) + len(self.keys)
         return len(self.jobs) + len(self.states) + len(self._kill_ids) + named
 
     def encode(self, part1: BytesWriter) -> list[i64]:
@@ -159,6 +181,8 @@ class Survivors:
             write_head(part1, log)
         for erased in self.erased:
             write_erased(part1, erased)
+        for keys in self.keys:
+            write_keys(part1, keys)
         for i in range(len(self.rows)):
             rows = self.rows[i]
             write_log(part1, self.rows_logs[i], rows)
@@ -187,7 +211,7 @@ class Survivors:
 
     def _encode_names(self, part1: BytesWriter) -> None:
         for queue in self.queues:
-            write_queue(part1, queue.number, queue.told_seq(), queue.name.encode())
+            write_queue(part1, queue.number, queue.restart_seq(), queue.name.encode())
         for name in self.names:
             write_queue(part1, name.number, name.next_seq, name.name.encode())
 

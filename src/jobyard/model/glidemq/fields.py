@@ -7,13 +7,12 @@ its own size. Labels are kept as the client sent them; nothing here interprets t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
-if TYPE_CHECKING:
-    from jobyard.model.throttle.ordering_group import OrderingGroup
+from jobyard.model.throttle.ordering_throttle import NO_LIMITS, OrderingLimits, OrderingThrottle
 
 
 @final
@@ -30,43 +29,8 @@ class GlideFlag:
 # The cost of a job without a given cost, in thousandths of a token.
 COST_DEFAULT: Final = 1000
 
-# Greater limits are cut to this; products with a second of milliseconds stay within 64 bits.
-ORDERING_LIMIT_MAX: Final = 1 << 52
-
 _NUMBERS: Final = 9
 _TEXTS: Final = 7
-
-
-@final
-class OrderingLimits:
-    """How many jobs of an ordering group may run at once, and how fast; 0 for no limit."""
-
-    def __init__(
-        self, concurrency: i64, rate_most: i64, rate_ms: i64, capacity: i64, refill: i64
-    ) -> None:
-        self.concurrency: i64 = min(max(concurrency, 0), ORDERING_LIMIT_MAX)
-        self.rate_most: i64 = min(max(rate_most, 0), ORDERING_LIMIT_MAX)
-        self.rate_ms: i64 = min(max(rate_ms, 0), ORDERING_LIMIT_MAX)
-        # Of the token bucket, in thousandths of a token, and its refill per second.
-        self.capacity: i64 = min(max(capacity, 0), ORDERING_LIMIT_MAX)
-        self.refill: i64 = min(max(refill, 0), ORDERING_LIMIT_MAX)
-
-    def equals(self, other: OrderingLimits) -> bool:
-        """Return whether two are the same."""
-        return (
-            self.concurrency == other.concurrency
-            and self.rate_most == other.rate_most
-            and self.rate_ms == other.rate_ms
-            and self.capacity == other.capacity
-            and self.refill == other.refill
-        )
-
-    def is_sequential(self) -> bool:
-        """Return whether jobs run one by one in put order, with no other limit."""
-        return self.concurrency <= 1 and self.rate_most == 0 and self.capacity == 0
-
-
-NO_LIMITS: Final = OrderingLimits(0, 0, 0, 0, 0)
 
 
 @final
@@ -93,7 +57,7 @@ class GlidePart:
         # Fields that a client set directly; None until the first.
         self.overlay: dict[bytes, bytes] | None = None
         # Not stored: its ordering group, and whether it is in its ready list or waits in the group.
-        self.ordering: OrderingGroup | None = None
+        self.ordering: OrderingThrottle | None = None
         self.is_standing: bool = False
 
     def due_cost(self) -> i64:

@@ -272,9 +272,9 @@ class Subscriptions:
         # A stamp that is already there belongs to a job that was only away for a while.
         entries.put(stamp, job)
         if entries.count > _SLACK:
-            self._let_some_go()
+            self._drop_some_gone()
 
-    def _let_some_go(self) -> None:
+    def _drop_some_gone(self) -> None:
         """Check the next few entries, and remove those that are gone."""
         stamps, jobs = self.entries_after(self._swept, _SWEPT)
         for at in range(len(stamps)):

@@ -116,7 +116,7 @@ class JobsBySeq:
         if self._gone_count > self._living_count // 4 + 64:
             self._gone_count = 0
             if self.listings is not None:
-                self.listings.let_go()
+                self.listings.drop_gone()
 
     def _sweep(self, at: i64, chunk: SeqChunk) -> None:
         """Remove the jobs of a chunk that are gone."""

@@ -52,6 +52,10 @@ class RecentKeys(Generic[V]):
         key, _ = self._order.popleft()
         self._table.remove(key)
 
+    def forget(self, key: str) -> None:
+        """Remove a key, wherever it is in the order."""
+        self._table.discard(key)
+
     def values(self) -> list[V]:
         """Return all values."""
         return self._table.values()

@@ -22,7 +22,7 @@ _CHUNK: Final = 512
 # Outdated entries that are tolerated, besides a quarter of the valid ones.
 _SLACK: Final = 64
 # Moved jobs that may wait for an update, besides as many as there are entries; then start over.
-_NEWS_MAX: Final = 1024
+_MOVED_MAX: Final = 1024
 # Before and after all entries.
 LOWEST: Final = -(1 << 62)
 LAST: Final = 1 << 62
@@ -77,7 +77,7 @@ class SortedView:
         self._size: i64 = 0
         # All jobs up to this seq have been read.
         self._seq: i64 = 0
-        self._news: list[Job] = []
+        self._moved: list[Job] = []
         # Whether it was read since entries of jobs that are gone were last dropped.
         self._is_read: bool = False
         # The progress of a sweep; -1 for none.
@@ -97,8 +97,8 @@ class SortedView:
         """Note that a job has moved, or is about to."""
         if job.key > self._seq:
             return
-        self._news.append(job)
-        if len(self._news) > self._size + _NEWS_MAX:
+        self._moved.append(job)
+        if len(self._moved) > self._size + _MOVED_MAX:
             self.forget()
 
     def forget(self) -> None:
@@ -106,23 +106,23 @@ class SortedView:
         self._chunks = []
         self._size = 0
         self._seq = 0
-        self._news = []
+        self._moved = []
         self._swept = -1
 
-    def let_go(self) -> None:
+    def drop_gone(self) -> None:
         """Drop jobs that are gone at the next read; if there was no read, drop everything."""
         if not self._is_read:
             self.forget()
             return
         self._is_read = False
-        self._news = [job for job in self._news if job.state != GONE]
+        self._moved = [job for job in self._moved if job.state != GONE]
         self._swept = 0
 
     def unload(self) -> i64:
         """Drop some entries for good; return how many, 0 for none left."""
-        count: i64 = min(len(self._news), _CHUNK)
+        count: i64 = min(len(self._moved), _CHUNK)
         if count > 0:
-            del self._news[-count:]
+            del self._moved[-count:]
         elif self._chunks:
             count = len(self._chunks.pop().jobs)
         return count
@@ -135,9 +135,9 @@ class SortedView:
         """Return the number of entries, including those of jobs that have left."""
         return self._size
 
-    def news_count(self) -> i64:
+    def moved_count(self) -> i64:
         """Return the number of moved jobs that wait for an update."""
-        return len(self._news)
+        return len(self._moved)
 
     # -- updating ------------------------------------------------------------------------------
 
@@ -161,8 +161,8 @@ class SortedView:
         """Insert up to `most` of the moved jobs where they belong; return how many were handled."""
         self._is_read = True
         done: i64 = 0
-        while self._news and done < most:
-            job = self._news.pop()
+        while self._moved and done < most:
+            job = self._moved.pop()
             if self.has(job):
                 self._insert(job)
             done += 1
@@ -367,12 +367,12 @@ class SortedViews:
         if self.scheduled is not None:
             self.scheduled.note(job)
 
-    def let_go(self) -> None:
+    def drop_gone(self) -> None:
         """Drop jobs that are gone."""
         if self.stream is not None:
-            self.stream.let_go()
+            self.stream.drop_gone()
         if self.scheduled is not None:
-            self.scheduled.let_go()
+            self.scheduled.drop_gone()
 
     def unload(self) -> i64:
         """Drop some entries for good; return how many, 0 for none left."""

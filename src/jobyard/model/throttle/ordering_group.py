@@ -1,9 +1,7 @@
 """Jobs of one queue that share an ordering key: started in order, with limits on number and rate.
 
 A started job keeps its slot until it is done, dead or gone, whatever happens in between. Of the
-others, one is in its ready list while the group is open (`next_job`); the rest wait here. The level
-of the bucket and the progress of the window are not stored: after a restart the bucket is empty and
-the window closed, so that a restart never lets more jobs through.
+others, one is in its ready list while the group is open (`next_job`); the rest wait here.
 
 Knows nothing of the yard: the code that moves jobs updates the counters outside this class.
 """
@@ -14,14 +12,13 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from jobyard.model.glidemq.fields import NO_LIMITS, GlidePart, OrderingLimits
-from jobyard.model.index.heap import Heap
-from jobyard.model.index.item import Item
 from jobyard.model.job import DELAYED, READY, Job
-from jobyard.model.limits import NEVER_MS
+from jobyard.model.throttle.ordering_throttle import OrderingThrottle
 
 if TYPE_CHECKING:
     from jobyard.model.details import JobDetails
+    from jobyard.model.glidemq.fields import GlidePart
+    from jobyard.model.throttle.ready_lists import ReadyLists
 
 # Started jobs sort before all others.
 _STARTED: Final = -(1 << 60)
@@ -42,7 +39,32 @@ def ordering_of(details: JobDetails | None) -> OrderingGroup | None:
     """Return the ordering group of a job from its details."""
     if details is None or details.glide is None:
         return None
-    return details.glide.ordering
+    ordering = details.glide.ordering
+    assert ordering is None or isinstance(ordering, OrderingGroup)
+    return ordering
+
+
+def rejoin(job: Job, details: JobDetails) -> None:
+    """Return a job that has not started to its ordering group, if it has one."""
+    ordering = ordering_of(details)
+    if ordering is not None and job.deliveries == 0:
+        ordering.rejoin(job, part_of(job))
+
+
+def find_ordering(ready_lists: ReadyLists | None, name: str) -> OrderingGroup | None:
+    """Return the ordering group of a key, if a queue has it."""
+    ordering = None if ready_lists is None else ready_lists.orderings.get(name)
+    assert ordering is None or isinstance(ordering, OrderingGroup)
+    return ordering
+
+
+def ensure_ordering(ready_lists: ReadyLists, name: str) -> OrderingGroup:
+    """Return an ordering group of a queue, making it on first use."""
+    ordering = find_ordering(ready_lists, name)
+    if ordering is None:
+        ordering = OrderingGroup(name)
+        ready_lists.orderings[name] = ordering
+    return ordering
 
 
 def _has_to_start(job: Job) -> bool:
@@ -51,36 +73,17 @@ def _has_to_start(job: Job) -> bool:
 
 
 @final
-class OrderingGroup(Item):
-    """The jobs of one key. While it is in a heap, `sort_key` is when time may open it."""
+class OrderingGroup(OrderingThrottle):
+    """The jobs of one key, in order, with what limits them."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(0, NEVER_MS, 0)
-        self.name: str = name
-        self.limits: OrderingLimits = NO_LIMITS
-        # The order of the newest job, whose limits apply to the group.
-        self.last_order: i64 = 0
-        # In any state.
-        self.jobs_count: i64 = 0
-        # Jobs that have started and not ended.
-        self.slots_used: i64 = 0
-        # Those of them that are running now.
-        self.running: i64 = 0
-        # Ready, but not in a ready list: by order.
-        self.waiting = Heap()
+        super().__init__(name)
         self.next_job: Job | None = None
         # The next job, and started jobs that may continue.
         self.standing: list[Job] = []
-        # A worker closed the group until then.
-        self.closed_until_ms: i64 = 0
         # Jobs by order; those before the head need not start anymore.
         self._line: list[Job] = []
         self._head: i64 = 0
-        self._tokens: i64 = 0
-        self._filled_ms: i64 = 0
-        self._remainder: i64 = 0
-        self._window_ms: i64 = 0
-        self._window_count: i64 = 0
 
     # -- members of the group -----------------------------------------------------------------
 
@@ -93,15 +96,8 @@ class OrderingGroup(Item):
                 # One object for all equal limits.
                 part.limits = self.limits
             else:
-                self._set_limits(part.limits)
+                self.set_limits(part.limits)
         self.rejoin(job, part)
-
-    def _set_limits(self, limits: OrderingLimits) -> None:
-        old = self.limits
-        self.limits = limits
-        if limits.capacity > 0 and old.capacity == 0:
-            self._tokens = limits.capacity
-        self._tokens = min(self._tokens, limits.capacity)
 
     def rejoin(self, job: Job, part: GlidePart) -> None:
         """Add a job that has yet to start, in its place in the order."""
@@ -184,71 +180,3 @@ class OrderingGroup(Item):
         if at >= 0 and standing[at] is self.next_job:
             at -= 1
         return standing[at] if at >= 0 else None
-
-    def may_start_ms(self, cost: i64, now_ms: i64) -> i64:
-        """Return when time lets a job of this cost start: now, or later."""
-        limits = self.limits
-        at_ms = max(now_ms, self.closed_until_ms)
-        if limits.capacity > 0:
-            self._fill(now_ms)
-            missing = min(cost, limits.capacity) - self._tokens
-            if missing > 0:
-                if limits.refill == 0:
-                    return NEVER_MS
-                wait_ms = (missing * 1000 - self._remainder + limits.refill - 1) // limits.refill
-                at_ms = max(at_ms, self._filled_ms + wait_ms)
-        if limits.rate_most > 0 and limits.rate_ms > 0:
-            end_ms = self._window_ms + limits.rate_ms
-            if self._window_count >= limits.rate_most and now_ms < end_ms:
-                at_ms = max(at_ms, end_ms)
-        return at_ms
-
-    def start(self, cost: i64, now_ms: i64) -> None:
-        """Count a starting job."""
-        limits = self.limits
-        if limits.capacity > 0:
-            self._tokens -= min(cost, limits.capacity)
-        if limits.rate_most > 0:
-            if now_ms >= self._window_ms + limits.rate_ms:
-                self._window_ms = now_ms
-                self._window_count = 0
-            self._window_count += 1
-
-    def begin(self, now_ms: i64) -> None:
-        """Start after a restart with an empty bucket and a closed window."""
-        self._tokens = 0
-        self._filled_ms = now_ms
-        self._window_ms = now_ms
-        self._window_count = self.limits.rate_most
-
-    def tokens(self, now_ms: i64) -> i64:
-        """Return the level of the bucket."""
-        self._fill(now_ms)
-        return self._tokens
-
-    def remainder(self) -> i64:
-        """Return what flowed into the bucket below a thousandth of a token."""
-        return self._remainder
-
-    def window(self) -> tuple[i64, i64]:
-        """Return when the window began, and how many jobs have started since."""
-        return self._window_ms, self._window_count
-
-    def _fill(self, now_ms: i64) -> None:
-        limits = self.limits
-        passed_ms = now_ms - self._filled_ms
-        if passed_ms <= 0 or limits.refill == 0:
-            return
-        self._filled_ms = now_ms
-        missing = limits.capacity - self._tokens
-        # More time than fills the bucket does not count; so the product stays within 64 bits.
-        if passed_ms > missing * 1000 // limits.refill:
-            self._tokens = limits.capacity
-            self._remainder = 0
-            return
-        flow = passed_ms * limits.refill + self._remainder
-        self._tokens += flow // 1000
-        self._remainder = flow % 1000
-        if self._tokens >= limits.capacity:
-            self._tokens = limits.capacity
-            self._remainder = 0

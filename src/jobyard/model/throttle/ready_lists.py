@@ -10,7 +10,7 @@ from mypy_extensions import i64
 
 from jobyard.model.index.heap import Heap
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.throttle.ordering_group import OrderingGroup
+from jobyard.model.throttle.ordering_throttle import OrderingThrottle
 
 
 @final
@@ -37,7 +37,8 @@ class ReadyLists:
         self.staged_count: i64 = 0
         # Jobs that are promoted or LIFO, and wait in their ordering group.
         self.listed_apart: i64 = 0
-        self.orderings: dict[str, OrderingGroup] = {}
+        # By ordering key; each is an `OrderingGroup`, which `ensure_ordering` makes.
+        self.orderings: dict[str, OrderingThrottle] = {}
         # Ordering groups that time alone opens, the first to open first.
         self.shut = Heap()
 
@@ -50,20 +51,12 @@ class ReadyLists:
         assert ready_list == ReadyList.LIFO
         return self.lifo
 
-    def ordering(self, name: str) -> OrderingGroup:
-        """Return an ordering group, making it on first use."""
-        ordering = self.orderings.get(name)
-        if ordering is None:
-            ordering = OrderingGroup(name)
-            self.orderings[name] = ordering
-        return ordering
-
     def opens_ms(self) -> i64:
         """Return when time opens the first ordering group, or NEVER_MS."""
         shut = self.shut.items
         return shut[0].sort_key if shut else NEVER_MS
 
-    def shut_ordering(self, ordering: OrderingGroup, until_ms: i64) -> None:
+    def shut_ordering(self, ordering: OrderingThrottle, until_ms: i64) -> None:
         """Note when time opens an ordering group."""
         ordering.sort_key = until_ms
         if ordering.pos < 0:
@@ -71,12 +64,12 @@ class ReadyLists:
         else:
             self.shut.moved(ordering)
 
-    def open_ordering(self, ordering: OrderingGroup) -> None:
+    def open_ordering(self, ordering: OrderingThrottle) -> None:
         """Note that an ordering group does not wait for time."""
         if ordering.pos >= 0:
             self.shut.remove(ordering)
 
-    def forget_idle(self, ordering: OrderingGroup) -> None:
+    def forget_idle(self, ordering: OrderingThrottle) -> None:
         """Drop an ordering group without jobs."""
         if ordering.jobs_count == 0:
             self.open_ordering(ordering)

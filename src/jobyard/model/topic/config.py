@@ -29,6 +29,10 @@ JITTER_MS_MAX: Final = 5000
 TOPIC_PRIORITY_MAX: Final = 1000
 WINDOW_MS_DEFAULT: Final = 120_000
 CONFIG_NUMBER_MAX: Final = (1 << 63) - 1
+KEY_WINDOW_MS_DEFAULT: Final = 7 * 86_400_000
+KEY_WINDOW_MS_MAX: Final = 90 * 86_400_000
+KEY_COUNT_DEFAULT: Final = 10_000_000
+KEY_COUNT_MAX: Final = 1_000_000_000
 
 TOPIC_NAME_MAX: Final = 255
 _MARKS_IN_NAME: Final = "._:-"
@@ -55,6 +59,9 @@ class TopicConfig:
         self.auto_priority: bool = True
         self.auto_create: bool = True
         self.idempotency_window_ms: int = WINDOW_MS_DEFAULT
+        # How long the key of a record is valid, and how many valid keys there may be.
+        self.key_window_ms: int = KEY_WINDOW_MS_DEFAULT
+        self.key_max: int = KEY_COUNT_DEFAULT
         self.dedupe_node: bool = True
         self.lease_ms: int = LEASE_MS_DEFAULT
         self.claim_jitter_ms: int = 0
@@ -80,6 +87,8 @@ class TopicConfig:
             "auto_priority": self.auto_priority,
             "auto_create": self.auto_create,
             "idempotency_window_ms": self.idempotency_window_ms,
+            "key_window_ms": self.key_window_ms,
+            "key_max": self.key_max,
             "dedupe_node": self.dedupe_node,
             "lease_ms": self.lease_ms,
             "claim_jitter_ms": self.claim_jitter_ms,
@@ -125,6 +134,11 @@ def read_config(given: dict[str, object]) -> TopicConfig:
     config.auto_create = _flag(given, "auto_create", otherwise=True)
     window_ms = _whole(given, "idempotency_window_ms", WINDOW_MS_DEFAULT, CONFIG_NUMBER_MAX)
     config.idempotency_window_ms = window_ms
+    window_ms = _whole(given, "key_window_ms", KEY_WINDOW_MS_DEFAULT, KEY_WINDOW_MS_MAX)
+    if window_ms == 0:
+        raise BadConfig(f"key_window_ms must be a whole number from 1 to {KEY_WINDOW_MS_MAX}")
+    config.key_window_ms = window_ms
+    config.key_max = _whole(given, "key_max", KEY_COUNT_DEFAULT, KEY_COUNT_MAX)
     config.dedupe_node = _flag(given, "dedupe_node", otherwise=True)
     lease_ms = _whole(given, "lease_ms", LEASE_MS_DEFAULT, CONFIG_NUMBER_MAX)
     config.lease_ms = clamp_lease_ms(lease_ms)

@@ -1,7 +1,7 @@
 """Rows of the yard's history as columns.
 
-Times are in microseconds, and null where a row has 0; so are empty texts, and lease, holder and
-ttl, which are never 0 when known. Other numbers are stored unchanged.
+Times are in microseconds, and null where a row has 0; so are empty texts, and lease, holder, ttl,
+ids and seqs, which are never 0 when known. Other numbers are stored unchanged.
 """
 
 from typing import Final, final
@@ -39,6 +39,15 @@ class HistoryColumns:
         self.claimed = NumberColumn()
         self.finished = NumberColumn()
         self.errors = TextColumn()
+        self.workers = TextColumn()
+        self.queue_seqs = NumberColumn()
+        self.client_ids = TextColumn()
+        self.names = TextColumn()
+        self.origin_ids = NumberColumn()
+        self.origin_queues = TextColumn()
+        self.reasons = TextColumn()
+        self.letter_topics = TextColumn()
+        self.letter_seqs = NumberColumn()
         self._words: dict[str, bytes] = {}
 
     def columns(self) -> list[Column]:
@@ -65,6 +74,15 @@ class HistoryColumns:
             self.claimed,
             self.finished,
             self.errors,
+            self.workers,
+            self.queue_seqs,
+            self.client_ids,
+            self.names,
+            self.origin_ids,
+            self.origin_queues,
+            self.reasons,
+            self.letter_topics,
+            self.letter_seqs,
         ]
 
     def add(self, row: HistoryRow) -> None:
@@ -89,7 +107,16 @@ class HistoryColumns:
         self.available.add_known(row.available_ms * 1000)
         self.claimed.add_known(row.claimed_ms * 1000)
         self.finished.add_known(row.finished_ms * 1000)
-        self.errors.add_known(row.error.encode(errors="replace") if row.error else b"")
+        self.errors.add_known(_encode(row.error))
+        self.workers.add_known(self._encoded(row.worker))
+        self.queue_seqs.add_known(row.queue_seq)
+        self.client_ids.add_known(_encode(row.client_id))
+        self.names.add_known(self._encoded(row.name))
+        self.origin_ids.add_known(row.origin_id)
+        self.origin_queues.add_known(self._encoded(row.origin_queue))
+        self.reasons.add_known(self._encoded(row.reason))
+        self.letter_topics.add_known(self._encoded(row.letter_topic))
+        self.letter_seqs.add_known(row.letter_seq)
 
     def _encoded(self, word: str) -> bytes:
         """Return a word as bytes: the same few are used again and again."""
@@ -99,3 +126,7 @@ class HistoryColumns:
             if len(self._words) < WORDS_MAX:
                 self._words[word] = found
         return found
+
+
+def _encode(text: str) -> bytes:
+    return text.encode(errors="replace") if text else b""

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 # The event names that readers see.
 ENQUEUED: Final = "enqueued"
 CLAIMED: Final = "claimed"
+DEAD_LETTERED: Final = "dead_lettered"
 
 # A field is 0 or "" if its kind of record does not store it.
 
@@ -29,14 +30,20 @@ class HistoryRow:
         # The state of the job after the event: ready, delayed, leased, dead, done, blocked or gone.
         self.state: str = ""
         self.family: str = ""
+        # How clients know the job: its number in the queue, its custom id, and its name.
+        self.queue_seq: i64 = 0
+        self.client_id: str = ""
+        self.name: str = ""
         self.rank: i64 = 0
         self.attempts: i64 = 0
         self.deliveries: i64 = 0
         self.size: i64 = 0
-        # The number of the lease and of its holder, and the door through which the job was taken.
+        # Of a run, in the row of its claim and in that of its end: the number of the lease, that of
+        # its first holder, the door through which the job was taken, and the name of the worker.
         self.lease: i64 = 0
         self.holder: i64 = 0
         self.door: str = ""
+        self.worker: str = ""
         self.ttl_ms: i64 = 0
         # Wall times of the whole attempt, in the row that ends it.
         self.due_ms: i64 = 0
@@ -45,3 +52,10 @@ class HistoryRow:
         self.claimed_ms: i64 = 0
         self.finished_ms: i64 = 0
         self.error: str = ""
+        # Of a job that was a dead letter before: its id then, 0 if unknown, and its queue.
+        self.origin_id: i64 = 0
+        self.origin_queue: str = ""
+        # Of a job that becomes a dead letter: why, and where that is.
+        self.reason: str = ""
+        self.letter_topic: str = ""
+        self.letter_seq: i64 = 0

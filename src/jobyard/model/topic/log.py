@@ -18,10 +18,12 @@ from mypy_extensions import i32, i64, mypyc_attr, trait
 from jobyard.errors import YardFull
 from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.topic.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, LogChunk
+from jobyard.model.topic.log_rows import binary_size
 
 if TYPE_CHECKING:
     from jobyard.model.index.item import Item
     from jobyard.model.topic.config import TopicConfig
+    from jobyard.model.topic.key_table import KeyTable
     from jobyard.model.topic.log_rows import LogRows
 
 # Why a reader has missed records.
@@ -41,13 +43,27 @@ class WriteTooLarge(TopicFull):
 
 @final
 class LogRecord:
-    """A record as its writer sent it: data is JSON text, meta that of an object or empty."""
+    """A record as its writer sent it: data is JSON text or bytes, meta JSON text or empty."""
 
-    def __init__(self, data: bytes, meta: bytes = b"", tag: str = "", node: str = "") -> None:
+    def __init__(
+        self,
+        data: bytes,
+        meta: bytes = b"",
+        tag: str = "",
+        node: str = "",
+        *,
+        is_binary: bool = False,
+    ) -> None:
         self.data: bytes = data
         self.meta: bytes = meta
         self.tag: str = tag
         self.node: str = node
+        self.is_binary: bool = is_binary
+
+    def size(self) -> i64:
+        """Return the size of data and meta in a log."""
+        size: i64 = len(self.data)
+        return (binary_size(size) if self.is_binary else size) + len(self.meta)
 
 
 @final
@@ -190,6 +206,8 @@ class LogTopic:
         self.erased_floor: i64 = 1
         self.count: i64 = 0
         self.bytes: i64 = 0
+        # Up to this many bytes, what cursors hold need not be counted again.
+        self.hold_counted_at: i64 = 0
         # Bytes of text in memory, and how much of it is counted in the memory budget.
         self.memory: i64 = 0
         self.memory_counted: i64 = 0
@@ -207,6 +225,8 @@ class LogTopic:
         # Whether a task is dropping text from memory.
         self.is_cooling: bool = False
         self.keys: RecentKeys[WriteKey] = RecentKeys()
+        # The keys of records; None if none ever had one.
+        self.record_keys: KeyTable | None = None
         self.readers: dict[LogReader, None] = {}
         self.onward: RecordForwarder | None = None
         # Fires when the first record expires.
@@ -242,6 +262,17 @@ class LogTopic:
         if index < len(self.chunks) and self.chunks[index].base <= seq:
             return self.chunks[index]
         return None
+
+    def ts_after(self, seq: i64) -> i64:
+        """Return the wall time of the first record after a seq; 0 if there is none."""
+        index = self.chunk_index(seq + 1)
+        while index < len(self.chunks):
+            chunk = self.chunks[index]
+            slot = next_alive(chunk, max(seq + 1 - chunk.base, 0))
+            if slot < chunk.used():
+                return chunk.ts[slot]
+            index += 1
+        return 0
 
     def is_alive(self, seq: i64) -> bool:
         """Return whether there is a record with this seq."""
@@ -431,6 +462,15 @@ class LogTopic:
                 floor = chunk.base + slot + 1
                 slot = next_alive(chunk, slot + 1)
         return floor
+
+    def bytes_between(self, first_seq: i64, end_seq: i64) -> i64:
+        """Return the bytes of records from a seq up to another, counting whole chunks."""
+        size: i64 = 0
+        index = self.chunk_index(first_seq)
+        while index < len(self.chunks) and self.chunks[index].base < end_seq:
+            size += self.chunks[index].bytes
+            index += 1
+        return size
 
     def floor_of_first(self, count: i64) -> i64:
         """Return the seq below which the first `count` records are, or one above all.

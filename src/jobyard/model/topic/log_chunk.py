@@ -17,7 +17,15 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
-from jobyard.model.topic.log_rows import DATA_SIZE, META_FRAME_SIZE, LogRows, content_size, digits
+from jobyard.model.topic.log_rows import (
+    DATA_SIZE,
+    META_FRAME_SIZE,
+    LogRows,
+    content_between,
+    content_size,
+    digits,
+    is_binary_at,
+)
 
 CHUNK_ROWS: Final = 1024
 # Longer texts are never joined: it saves little, and costs a copy.
@@ -319,14 +327,19 @@ class LogChunk:
         # After `,{"$seq":1,"$ts":1,`.
         return 17 + digits(self.base + slot) + digits(self.ts[slot])
 
+    def is_binary(self, slot: i64, text: bytes) -> bool:
+        """Return whether the data of a slot with this text are bytes, not JSON."""
+        return is_binary_at(text, self.labels_from(slot) + DATA_SIZE)
+
     def content_of(self, slot: i64, text: bytes) -> tuple[bytes, bytes]:
         """Return data and meta of a slot with this text as they were sent."""
         start = self.labels_from(slot) + DATA_SIZE
         end: i64 = len(text) - 1
         meta_size: i64 = self.metas[slot]
         if meta_size == 0:
-            return text[start:end], b""
-        return text[start : end - meta_size - META_FRAME_SIZE], text[end - meta_size : end]
+            return content_between(text, start, end), b""
+        data = content_between(text, start, end - meta_size - META_FRAME_SIZE)
+        return data, text[end - meta_size : end]
 
     def view(
         self,

@@ -1,19 +1,33 @@
 """Columns of log records that are being added or read, and the text of each record.
 
+Bytes are in a text as base64, under the key "data_b64" instead of "data": the text itself says what
+it holds.
+
 A text holds the seq and the time of its record, which are only known when the write is applied. For
 a short write it is made then. A long one gets its texts while it is read, with the expected seqs;
 if another client writes to the log in the meantime, they are made again.
 """
 
-from typing import Final, final
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
+
+if TYPE_CHECKING:
+    from jobyard.model.topic.new_keys import NewKeys
 
 # Bytes of text that are made in a unit of work.
 TEXT_PER_UNIT: Final = 1024
 
 # In a text, only numbers precede it.
-_DATA: Final = b',"data":'
+_DATA: Final = b',"data'
+_DATA_END: Final = 6
+# Follows in the key of bytes, where the key of JSON ends.
+BINARY_MARK: Final = 0x5F
+_BINARY: Final = b'_b64":"'
+BINARY_FRAME_SIZE: Final = 8
 # Lengths of `,{"$seq":`, `,"$ts":`, `,"data":` and `}`; of `,"meta":`.
 _FRAME_SIZE: Final = 25
 META_FRAME_SIZE: Final = 8
@@ -47,13 +61,48 @@ def data_from(seq: i64, ts: i64) -> i64:
     return 17 + DATA_SIZE + digits(seq) + digits(ts)
 
 
+def binary_size(size: i64) -> i64:
+    """Return the size of bytes in a text, as `content_size` counts them."""
+    return BINARY_FRAME_SIZE - 2 + (size + 2) // 3 * 4
+
+
+def binary_text(data: bytes) -> bytes:
+    """Return bytes as they are in a text, from behind `"data`."""
+    return b"".join([_BINARY, b64encode(data), b'"'])
+
+
+def is_binary_at(text: bytes, data_at: i64) -> bool:
+    """Return whether a text holds bytes; `data_at` is where JSON data would begin."""
+    return text[data_at - 2] == BINARY_MARK
+
+
+def base64_of(text: bytes, data_at: i64, data_end: i64) -> bytes:
+    """Return the base64 of the bytes in a text."""
+    return text[data_at - 2 + len(_BINARY) : data_end - 1]
+
+
+def content_between(text: bytes, data_at: i64, data_end: i64) -> bytes:
+    """Return the data of a text as they were sent: JSON text, or bytes."""
+    if is_binary_at(text, data_at):
+        return b64decode(base64_of(text, data_at, data_end))
+    return text[data_at:data_end]
+
+
 def body_of(data: bytes, meta: bytes) -> bytes:
     """Return data and meta as they are in the text of a record."""
     return b"".join([data, b',"meta":', meta]) if meta else data
 
 
+def _is_marked(data: bytes) -> bool:
+    """Return whether data are `binary_text`; those of a letter may be empty."""
+    return len(data) > 0 and data[0] == BINARY_MARK
+
+
 def text_of(seq: i64, middle: bytes, body: bytes) -> bytes:
     """Return the text of a record; `middle` is from the end of the seq to the body."""
+    if _is_marked(body):
+        # The key is longer than that of JSON, which nothing but this begins with.
+        middle = middle[:-2]
     return b"".join([b',{"$seq":', str(int(seq)).encode(), middle, body, b"}"])
 
 
@@ -70,7 +119,8 @@ class LogRows:
         self.first_seq: i64 = first_seq
         self.ts: i64 = ts
         self.at_ms: i64 = at_ms
-        # The key of the write, and its number of rows.
+        # The keys of the rows, and of the write; the number of its rows.
+        self.record_keys: NewKeys | None = None
         self.key: str = ""
         self.total: i64 = 0
         self.seqs: list[int] = []
@@ -118,7 +168,13 @@ class LogRows:
         self._add_content(content_size(len(text), seq, ts, meta_size), meta_size, tag, node)
 
     def add_ahead(self, data: bytes, meta: bytes, tag: bytes, node: bytes) -> None:
-        """Append a row that gets its seq and its time later, with all others, by `stamp`."""
+        """Append a row that gets its seq and its time later, with all others, by `stamp`.
+
+        Bytes are given as `binary_text`.
+        """
+        size: i64 = len(data) + len(meta)
+        if _is_marked(data):
+            size -= 2
         body = body_of(data, meta)
         if self.has_expected_seqs:
             text = text_of(self.first_seq + self.stamped, self._middle, body)
@@ -127,11 +183,34 @@ class LogRows:
             self.stamped += 1
         else:
             self.bodies.append(body)
-        self._add_content(len(data) + len(meta), len(meta), tag, node)
+        self._add_content(size, len(meta), tag, node)
 
     def count(self) -> i64:
         """Return the number of rows."""
         return len(self.metas)
+
+    def keep(self, positions: list[int]) -> None:
+        """Drop all rows but those at some rising positions; only before they are stamped.
+
+        Texts that were made in advance are then made again, by `stamp_some`.
+        """
+        if self.has_expected_seqs:
+            self.size -= sum(map(len, self.texts))
+            self.texts = [self.texts[at] for at in positions]
+            self.size += sum(map(len, self.texts))
+            self.stamped = 0
+        else:
+            self.bodies = [self.bodies[at] for at in positions]
+        self.metas = [self.metas[at] for at in positions]
+        self.contents = [self.contents[at] for at in positions]
+        self.content_size = sum(self.contents)
+        self.tags = [self.tags[at] for at in positions]
+        self.nodes = [self.nodes[at] for at in positions]
+        self.nodes_size = sum(map(len, self.nodes))
+        self.labels = [self.labels[at] for at in positions]
+        self.size -= self.labels_size
+        self.labels_size = sum(map(len, self.labels))
+        self.size += self.labels_size
 
     def set_expected_seqs(self, first_seq: i64, ts: i64) -> None:
         """Give rows that are added ahead these seqs and this time, as far as is known now.
@@ -156,7 +235,8 @@ class LogRows:
         done: i64 = 0
         while done < most and self.stamped < len(self.texts):
             old = self.texts[self.stamped]
-            body = old[old.index(_DATA) + len(_DATA) : -1]
+            at: i64 = old.index(_DATA) + _DATA_END
+            body = old[at:-1] if old[at] == BINARY_MARK else old[at + 2 : -1]
             text = text_of(self.first_seq + self.stamped, self._middle, body)
             self.texts[self.stamped] = text
             self.size += len(text) - len(old)

@@ -14,6 +14,7 @@ from jobyard.model.index.recent_keys import RecentKeys
 
 if TYPE_CHECKING:
     from jobyard.model.index.item import Item
+    from jobyard.model.topic.key_table import KeyTable
     from jobyard.model.topic.log import RecordForwarder
 
 
@@ -37,6 +38,8 @@ class TopicState:
     def __init__(self) -> None:
         # Writes by their key, oldest first.
         self.writes: RecentKeys[KeyedWrite] = RecentKeys()
+        # The keys of records; None if none ever had one.
+        self.record_keys: KeyTable | None = None
         # Below these, jobs were lost that no client deleted: by cap, or by age.
         self.cap_floor: i64 = 1
         self.ttl_floor: i64 = 1

@@ -154,7 +154,7 @@ class BeanstalkSession(Session, Holder, TaskOwner):
         drop_user(self._yard, self._used)
         self._watched.leave()
         self._rest, self._body = b"", BytesWriter()
-        self.let_go()
+        self.forget_connection()
         door.connections_count -= 1
         door.producers_count -= 1 if self._is_producer else 0
         door.workers_count -= 1 if self._is_worker else 0
@@ -558,7 +558,7 @@ class BeanstalkSession(Session, Holder, TaskOwner):
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:  # noqa: ARG002
         """Answer; a kick on a full disk reports how many jobs it could kick."""
         self._long = None
-        self.await_synced(task.sync_requested)
+        self.await_synced(task.reply_sync_batch)
         if isinstance(task, KickTask):
             self._say(b"KICKED %d\r\n" % task.count)
         elif isinstance(task, TubeList):

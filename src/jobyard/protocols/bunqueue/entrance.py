@@ -30,5 +30,5 @@ class BunqueueEntrance(Entrance):
         door = self._door
         door.sessions_count += 1
         if door.observer is not None:
-            door.observer.tell("client:connected", {"transport": "tcp"})
+            door.observer.publish("client:connected", {"transport": "tcp"})
         return session

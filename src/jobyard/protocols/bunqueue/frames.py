@@ -92,10 +92,10 @@ class UnreadFrames:
 class LongCommand:
     """A command whose task runs over several turns, and the function that makes its answer."""
 
-    def __init__(self, request: Request, task: Task, tell: Callable[[], Answer]) -> None:
+    def __init__(self, request: Request, task: Task, make_answer: Callable[[], Answer]) -> None:
         self.request = request
         self.task = task
-        self.tell: Callable[[], Answer] = tell
+        self.make_answer: Callable[[], Answer] = make_answer
 
 
 @final

@@ -12,11 +12,12 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.bus import Event, EventName
 from jobyard.journal.damage import CORRUPT_RESULT, CORRUPT_TEXT
-from jobyard.model.details import JobDetails, MemberState
+from jobyard.model.details import JobDetails
 from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.job import BLOCKED, DEAD, DONE, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.job import DELAYED as IS_DELAYED
 from jobyard.model.lease import Lease
+from jobyard.model.members import MemberState
 from jobyard.model.policy import (
     BACKOFF_EXPONENTIAL,
     BACKOFF_FIXED,

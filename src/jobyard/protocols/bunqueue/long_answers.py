@@ -24,6 +24,8 @@ from jobyard.wire.msgpack.write import (
 
 # A piece exceeds this by less than one item.
 PIECE_SIZE: Final = 256 << 10
+# Less than a frame, which holds more than a page of jobs. A page ends early at this size.
+PAGE_BYTES_MAX: Final = 48 << 20
 # Writing this many bytes costs one unit of work.
 WRITTEN_PER_UNIT: Final = 512
 
@@ -68,10 +70,32 @@ class LongList:
             self._pieces_size += len(self._items)
             self._items = BytesWriter()
 
+    def add_pair(self, key: str, value: bytes) -> None:
+        """Add a key and its value, encoded as MessagePack, for `map_value`."""
+        write_text(self._items, key)
+        self.add(value)
+
     def value(self) -> Raw | LongRaw:
         """Return the encoded list, in pieces if it is long."""
         out = BytesWriter()
         write_array(out, self.count)
+        return self._behind(out)
+
+    def map_value(self) -> Raw | LongRaw:
+        """Return the pairs as an encoded map, in pieces if it is long."""
+        out = BytesWriter()
+        write_map(out, self.count)
+        return self._behind(out)
+
+    def map_under(self, key: str) -> Raw | LongRaw:
+        """Return an encoded map whose only value is the map of the pairs."""
+        out = BytesWriter()
+        write_map(out, 1)
+        write_text(out, key)
+        write_map(out, self.count)
+        return self._behind(out)
+
+    def _behind(self, out: BytesWriter) -> Raw | LongRaw:
         if not self._pieces:
             out.write(self._items.getvalue())
             return Raw(out.getvalue())

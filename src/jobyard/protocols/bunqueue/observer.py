@@ -17,5 +17,5 @@ class CommandObserver:
     def did(self, request: Request, answer: dict[str, object]) -> None:
         """Record a command that succeeded."""
 
-    def tell(self, name: str, fields: dict[str, object]) -> None:
+    def publish(self, name: str, fields: dict[str, object]) -> None:
         """Record an event that no command caused."""

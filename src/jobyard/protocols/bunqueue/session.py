@@ -47,15 +47,12 @@ from jobyard.wire.msgpack.write import (
     begin_frame,
     end_frame,
     write_ascii,
-    write_bool,
     write_map,
     write_text,
     write_value,
 )
 
 FRAME_SIZE_MAX: Final = 64 << 20
-# Less than a frame, which holds more than a page of jobs. A page ends early at this size.
-PAGE_BYTES_MAX: Final = 48 << 20
 # Commands of one connection that may wait at a time.
 COMMANDS_WAITING_MAX: Final = 50
 # Pipelined commands other than the frequent ones that run in one turn.
@@ -66,7 +63,6 @@ PLAIN_TERMS: Final = Terms(BUNQUEUE, Proof.DOOR, 0, "")
 STORAGE_FULL: Final = "Storage full"
 DENIED: Final = "Invalid token"
 MEMORY_FULL: Final = "Out of memory for unfinished commands, try again later"
-
 
 # Stands for no queue name: longer than any name that is compared, so none equals it.
 _NO_NAME: Final = bytes(32)
@@ -241,14 +237,14 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         for worker_id in self.worker_ids:
             self.door.workers.leave(worker_id)
             if observer is not None:
-                observer.tell("worker:disconnected", {"workerId": worker_id})
+                observer.publish("worker:disconnected", {"workerId": worker_id})
         drop_holder(self.yard, self.lease_set, self.door.orphans, now_ms)
         self._unread = UnreadFrames()
-        self.let_go()
+        self.forget_connection()
         if self.is_counted:
             self.door.sessions_count -= 1
             if observer is not None:
-                observer.tell("client:disconnected", {"transport": "tcp"})
+                observer.publish("client:disconnected", {"transport": "tcp"})
 
     def _leave_tasks(self) -> None:
         if self._turn is not None:
@@ -297,10 +293,10 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         if wait_ms == 0:
             raise Refused(DENIED)
         self._denied = req_id
-        self._denial = Timeout(self._tell_denial)
+        self._denial = Timeout(self._send_denial)
         self.yard.arm(self._denial, now_ms + wait_ms)
 
-    def _tell_denial(self, now_ms: i64) -> None:
+    def _send_denial(self, now_ms: i64) -> None:
         """Send a delayed refusal."""
         del now_ms
         self._denial = None
@@ -359,25 +355,44 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         if self._long is None:
             self._busy_size = 0
 
-    def _run_command(self, fields: MapFields, now_ms: i64) -> None:
-        self.changes_before = self.yard.changes()
+    def _accept(self, fields: MapFields, now_ms: i64) -> bytes | None:
+        """Return the name of a command that may run; refuse any other, and return None."""
         if self.door.requests_max > 0 and self.is_limited and not self._may_ask(now_ms):
             self._refuse_too_fast(fields)
-            return
+            return None
         name = fields.content_at(fields.cmd)
+        if not name and fields.kind(b"cmd") == KIND_INTEGER:
+            name = str(fields.integer(b"cmd", 0)).encode()
         if not name:
-            if fields.kind(b"cmd") == KIND_INTEGER:
-                name = str(fields.integer(b"cmd", 0)).encode()
-            else:
-                self.refuse(text_req_id(fields), "Invalid command")
-                return
+            self.refuse(text_req_id(fields), "Invalid command")
+            return None
         self._doing = name
-        request = Request(fields, name, now_ms)
         if not self.is_known and name != b"Auth":
             self.refuse(text_req_id(fields), "Not authenticated")
+            return None
+        return name
+
+    def _run_command(self, fields: MapFields, now_ms: i64) -> None:
+        self.changes_before = self.yard.changes()
+        name = self._accept(fields, now_ms)
+        if name is None:
             return
+        request = Request(fields, name, now_ms)
         try:
-            self._dispatch(request)
+            if name == b"PUSH":
+                jobs.push(self, request)
+            elif name == b"PULL":
+                jobs.pull(self, request, is_batch=False)
+            elif name == b"ACK":
+                jobs.ack(self, request)
+            elif name == b"PUSHB":
+                push_batch.push_batch(self, request)
+            elif name == b"PULLB":
+                jobs.pull(self, request, is_batch=True)
+            elif name == b"ACKB":
+                acks.ack_batch(self, request)
+            else:
+                self._run_rarer(request)
         except NameTaken as taken:
             self._refuse_taken(request, taken)
         except (Refused, StorageFull) as refusal:
@@ -391,7 +406,7 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         """Refuse a request that exceeds the rate limit."""
         self.refuse(b"" if fields is None else text_req_id(fields), "Rate limit exceeded")
         if self.door.observer is not None:
-            self.door.observer.tell("ratelimit:hit", {"transport": "tcp"})
+            self.door.observer.publish("ratelimit:hit", {"transport": "tcp"})
 
     def _refuse_taken(self, request: Request, taken: NameTaken) -> None:
         """Refuse a name that belongs to a log, and drop the queue made for this request."""
@@ -400,28 +415,14 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         if queue is not None:
             drop_if_idle(self.yard, queue)
 
-    def _dispatch(self, request: Request) -> None:
-        name = request.name
-        if name == b"PUSH":
-            jobs.push(self, request)
-        elif name == b"PULL":
-            jobs.pull(self, request, is_batch=False)
-        elif name == b"ACK":
-            jobs.ack(self, request)
-        elif name == b"PUSHB":
-            push_batch.push_batch(self, request)
-        elif name == b"PULLB":
-            jobs.pull(self, request, is_batch=True)
-        elif name == b"ACKB":
-            acks.ack_batch(self, request)
-        else:
-            commands = self.door.commands
-            self._asked += 1
-            if not commands.has(name):
-                raise Refused(f"Unknown command: {name.decode('utf-8', 'replace')}")
-            answer = commands.run(self, request)
-            if answer is not None:
-                self._answer_request(request, answer)
+    def _run_rarer(self, request: Request) -> None:
+        """Run a command of the door's table."""
+        self._asked += 1
+        if not self.door.commands.has(request.name):
+            raise Refused(f"Unknown command: {request.name.decode('utf-8', 'replace')}")
+        answer = self.door.commands.run(self, request)
+        if answer is not None:
+            self._answer_request(request, answer)
 
     def _answer_request(self, request: Request, answer: Answer) -> None:
         self.answer(request.req_id, answer)
@@ -429,11 +430,13 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         if observer is not None:
             observer.did(request, answer)
 
-    def begin(self, request: Request, task: Task, tell: Callable[[], Answer]) -> Answer | None:
+    def begin(
+        self, request: Request, task: Task, make_answer: Callable[[], Answer]
+    ) -> Answer | None:
         """Start the task of a command; return the answer, or None if it is sent when it ends."""
         if self.yard.tasks.begin(task, self, request.now_ms):
-            return tell()
-        self._long = LongCommand(request, task, tell)
+            return make_answer()
+        self._long = LongCommand(request, task, make_answer)
         return None
 
     def task_ended(self, task: Task, refusal: Exception | None, now_ms: i64) -> None:
@@ -451,11 +454,11 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
             self._long = None
             self._busy_size = 0
             if refusal is None:
-                self._answer_request(long.request, long.tell())
+                self._answer_request(long.request, long.make_answer())
             else:
                 self._refuse_for(long.request, refusal)
         # No connection takes the request of a command that runs here.
-        self.await_synced(max(task.sync_requested, self.journal.take_sync_request()))
+        self.await_synced(max(task.reply_sync_batch, self.journal.take_command_sync_batch()))
         self.peer.wake()
 
     def queue_name(self, fields: MapFields) -> str:
@@ -508,8 +511,7 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         out = self.out
         frame = begin_frame(out)
         write_map(out, 3 if req_id else 2)
-        write_ascii(out, b"ok")
-        write_bool(out, value=False)
+        out.write(b"\xa2ok\xc2")
         write_ascii(out, b"error")
         write_text(out, error)
         self.end_ok(frame, req_id)
@@ -555,7 +557,7 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         observer = self.door.observer
         if observer is not None and len(leases) > 1:
             told: dict[str, object] = {"queue": leases[0].job.queue.name, "count": len(leases)}
-            observer.tell("batch:pulled", told)
+            observer.publish("batch:pulled", told)
         newest: i64 = 0 if leases else self.journal.appended
         for lease in leases:
             if pull.is_detached:

@@ -241,7 +241,7 @@ class Webhooks(Listener):
             webhook.is_changed = True
             if self.observer is not None:
                 told: dict[str, object] = {"webhookId": webhook.id, "url": webhook.url}
-                self.observer.tell("webhook:fired" if is_done else "webhook:failed", told)
+                self.observer.publish("webhook:fired" if is_done else "webhook:failed", told)
         for webhook in self.by_id.values():
             if webhook.is_changed and now_ms - webhook.written_ms >= WRITE_MS:
                 self._write_lazily(webhook, now_ms)

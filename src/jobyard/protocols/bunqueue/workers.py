@@ -118,10 +118,10 @@ class Workers:
             if was_busy and worker.active == 0:
                 told: dict[str, object] = {"workerId": worker.id}
                 told["processedJobs"] = int(worker.processed)
-                self.observer.tell("worker:idle", told)
-            self._tell_failures(self.observer, worker, failed_before)
+                self.observer.publish("worker:idle", told)
+            self._publish_failures(self.observer, worker, failed_before)
 
-    def _tell_failures(self, observer: CommandObserver, worker: Worker, before: i64) -> None:
+    def _publish_failures(self, observer: CommandObserver, worker: Worker, before: i64) -> None:
         for step in FAILED_STEPS:
             if before < step <= worker.failed:
                 rate = float(worker.failed) / float(worker.processed + worker.failed)
@@ -129,7 +129,7 @@ class Workers:
                 told["failedJobs"] = int(worker.failed)
                 told["processedJobs"] = int(worker.processed)
                 told["failureRate"] = round(rate, 3)
-                observer.tell("worker:error", told)
+                observer.publish("worker:error", told)
                 return
 
     def dismiss(self, worker_id: str) -> bool:
@@ -158,7 +158,7 @@ class Workers:
                 self.dismiss(worker.id)
                 if self.observer is not None:
                     told: dict[str, object] = {"workerId": worker.id, "name": worker.name}
-                    self.observer.tell("worker:removed-stale", told)
+                    self.observer.publish("worker:removed-stale", told)
 
     def serves(self, queue: str, now_ms: i64) -> bool:
         """Return whether an active worker serves a queue."""

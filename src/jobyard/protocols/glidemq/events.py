@@ -101,13 +101,13 @@ class QueueEvents(Listener):
         ring = self.rings.get(name)
         if ring is None:
             if len(self.rings) >= RINGS_MAX:
-                self._let_one_go()
+                self._drop_one_unread()
             self._yard.bus.add_near(self, name)
             ring = EventRing()
             self.rings[name] = ring
         return ring
 
-    def _let_one_go(self) -> None:
+    def _drop_one_unread(self) -> None:
         """Drop the oldest ring without readers; readers of a dropped ring would wait forever."""
         for name, ring in self.rings.items():
             if not ring.readers:
@@ -124,7 +124,9 @@ class QueueEvents(Listener):
         del self.rings[name]
         self._yard.bus.remove_near(self, name)
 
-    def tell(self, queue: Queue, kind: bytes, job_id: bytes, more: list[bytes], at_ms: i64) -> None:
+    def publish(
+        self, queue: Queue, kind: bytes, job_id: bytes, more: list[bytes], at_ms: i64
+    ) -> None:
         """Add an event of a queue, if the queue has a ring."""
         ring = self.rings.get(queue.name)
         if ring is None or self.is_quiet:
@@ -138,9 +140,9 @@ class QueueEvents(Listener):
         # Ids are two unsigned 64-bit numbers, larger than a time can be.
         return entry_id[0] > int(yard.now_ms + yard.journal.wall_offset_ms + AHEAD_MAX_MS)
 
-    def tell_job(self, job: Job, kind: bytes, at_ms: i64) -> None:
+    def publish_job(self, job: Job, kind: bytes, at_ms: i64) -> None:
         """Add an event of a job, without further fields."""
-        self.tell(job.queue, kind, bytes_of(glide_add.id_of(job)), [], at_ms)
+        self.publish(job.queue, kind, bytes_of(glide_add.id_of(job)), [], at_ms)
 
     def pushed(self, queue: Queue, job: Job, at_ms: i64) -> None:
         """Add the event of a new job."""
@@ -168,8 +170,8 @@ class QueueEvents(Listener):
         if result and codec != JSON:
             result = to_json(codec, result)
         entry_id = ring.next_id(at_ms + self._yard.journal.wall_offset_ms)
-        told = [b"event", b"completed", b"jobId", glide_add.id_bytes(job)]
-        ring.add(entry_id, [*told, b"returnvalue", result or b"null"])
+        shown = [b"event", b"completed", b"jobId", glide_add.id_bytes(job)]
+        ring.add(entry_id, [*shown, b"returnvalue", result or b"null"])
 
     def happened(self, event: Event) -> None:
         """Add the event of what a verb did."""
@@ -180,11 +182,13 @@ class QueueEvents(Listener):
         job = event.job
         if job is None:
             if event.kind in (bus.EventName.PAUSED, bus.EventName.RESUMED):
-                self.tell(event.queue, event.kind.encode(), b"0", [], event.at_ms)
+                self.publish(event.queue, event.kind.encode(), b"0", [], event.at_ms)
             return
-        told = _told(event, job)
-        if told is not None:
-            self.tell(event.queue, told[0], bytes_of(glide_add.id_of(job)), told[1:], event.at_ms)
+        shown = _shown_event(event, job)
+        if shown is not None:
+            self.publish(
+                event.queue, shown[0], bytes_of(glide_add.id_of(job)), shown[1:], event.at_ms
+            )
 
     def _measure(self, event: Event) -> None:
         """Record the run time of a job that failed for good."""
@@ -194,18 +198,18 @@ class QueueEvents(Listener):
             ring.failed_ms.add(event.at_ms, max(event.at_ms - lease.started_ms, 0))
 
 
-def _told(event: Event, job: Job) -> list[bytes] | None:
+def _shown_event(event: Event, job: Job) -> list[bytes] | None:
     """Return the name of an event at this door, followed by its further fields."""
     kind = event.kind
-    told: list[bytes] | None = None
+    shown: list[bytes] | None = None
     if kind == bus.EventName.FAILED:
-        told = _failed(event, job)
+        shown = _failed(event, job)
     elif kind in (bus.EventName.STALLED, bus.EventName.REMOVED, bus.EventName.WAITING_CHILDREN):
-        told = [kind.encode()]
+        shown = [kind.encode()]
     elif kind == bus.EventName.WAITING:
         # This is its name when the last job it waited for is done.
-        told = [b"active" if event.before == "waiting-children" else b"promoted"]
-    return told
+        shown = [b"active" if event.before == "waiting-children" else b"promoted"]
+    return shown
 
 
 def _failed(event: Event, job: Job) -> list[bytes]:

@@ -1,9 +1,11 @@
-"""One call of a function: its keys and arguments, checked when they are read.
+"""A function of the library, and one call of it: keys and arguments, checked when they are read.
 
-A client's mistake is raised as `Wrong` before anything has changed, and answered as a protocol
-error. A function writes its answer itself.
+How many there are is checked before, so that a function can read any that it declares. A client's
+mistake is raised as `Wrong` before anything has changed, and answered as a protocol error. A
+function writes its answer itself.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -125,3 +127,33 @@ class Fcall:
         write_array(self.out, len(values))
         for value in values:
             write_bulk(self.out, value)
+
+
+@final
+class Function:
+    """What runs a function, and how many keys and arguments it takes."""
+
+    def __init__(
+        self, run: Callable[[Fcall], None], keys: tuple[i64, i64], args: tuple[i64, i64]
+    ) -> None:
+        self.run = run
+        self.keys_min: i64 = keys[0]
+        self.keys_max: i64 = keys[1]
+        self.args_min: i64 = args[0]
+        self.args_max: i64 = args[1]
+
+    def bind(self, call: Call) -> Fcall:
+        """Return what to run the function with, if a command has as many as it takes."""
+        given = call.command.integer(2)
+        if given is None:
+            raise Wrong("ERR Bad number of keys provided")
+        if given < 0:
+            raise Wrong("ERR Number of keys can't be negative")
+        if given > call.command.count() - 3:
+            raise Wrong("ERR Number of keys can't be greater than number of args")
+        bound = Fcall(call, i64(given))
+        if not self.keys_min <= bound.keys_count <= self.keys_max:
+            raise Wrong("ERR wrong number of keys")
+        if not self.args_min <= bound.args_count <= self.args_max:
+            raise Wrong("ERR wrong number of arguments")
+        return bound

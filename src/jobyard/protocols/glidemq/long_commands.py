@@ -90,17 +90,17 @@ class PieceTask(Task):
         return done
 
 
-Tell = Callable[[], Pieces | None]
+AnswerWriter = Callable[[], Pieces | None]
 
 
 @final
 class LongAnswer(Blocked, TaskOwner):
     """A command whose work or reply continues over several turns."""
 
-    def __init__(self, call: Call, task: Task | None, tell: Tell | None) -> None:
+    def __init__(self, call: Call, task: Task | None, answer: AnswerWriter | None) -> None:
         self._session = call.session
         self._task = task
-        self._tell = tell
+        self._answer = answer
         self.pieces: Pieces | None = None
         self._refusal: Exception | None = None
         self._is_muted: bool = False
@@ -110,7 +110,7 @@ class LongAnswer(Blocked, TaskOwner):
         session = self._session
         self._task = None
         self._refusal = refusal
-        session.await_synced(task.sync_requested)
+        session.await_synced(task.reply_sync_batch)
         if self.pieces is not None:
             self._portion_written()
         session.peer.wake()
@@ -123,10 +123,10 @@ class LongAnswer(Blocked, TaskOwner):
             refusal = self._refusal
             self._refusal = None
             raise refusal
-        tell = self._tell
-        if tell is not None:
-            self._tell = None
-            self.pieces = tell()
+        answer = self._answer
+        if answer is not None:
+            self._answer = None
+            self.pieces = answer()
             self._written()
         pieces = self.pieces
         if pieces is None or pieces.at >= pieces.count > 0 or self._is_muted:
@@ -175,21 +175,21 @@ class LongAnswer(Blocked, TaskOwner):
             tasks.follow(freeing)
 
 
-def begin(call: Call, task: Task, tell: Tell, units: i64 = 0) -> None:
+def begin(call: Call, task: Task, answer: AnswerWriter, units: i64 = 0) -> None:
     """Do the work of a command, then answer; `units` is the approximate cost of its changes."""
     session = call.session
     left = session.units_left
     if left >= 0:
         session.units_left = left - _do_at_once(task, units, left, call.now_ms)
-        pieces = tell()
+        pieces = answer()
         if pieces is not None:
             pour(call, pieces)
         return
-    long = LongAnswer(call, task, tell)
+    long = LongAnswer(call, task, answer)
     if not call.yard.tasks.begin(task, long, call.now_ms):
         session.block(long, NEVER_MS)
         return
-    pieces = tell()
+    pieces = answer()
     if pieces is not None:
         pour(call, pieces)
 

@@ -37,7 +37,7 @@ CLAIM_ARGUMENTS_MAX: Final = CLAIMS_MAX + 16
 # Handles the arguments from one index up to, not including, another; returns how many count.
 Act = Callable[[int, int], int]
 # Answers, given the count.
-TellCount = Callable[[int], Pieces | None]
+CountWriter = Callable[[int], Pieces | None]
 
 
 @final
@@ -74,29 +74,35 @@ class EachArgument(Task):
 
 
 def for_each(
-    call: Call, count: i64, act: Act, tell: TellCount, units: i64 = 1, *, is_reading: bool = False
+    call: Call,
+    count: i64,
+    act: Act,
+    answer: CountWriter,
+    units: i64 = 1,
+    *,
+    is_reading: bool = False,
 ) -> None:
     """Do something to each of `count` arguments, then answer."""
     if count <= FEW_ARGUMENTS:
-        pieces = tell(act(0, int(count)))
+        pieces = answer(act(0, int(count)))
         if pieces is not None:
             pieces.write_all(call.out)
         return
     each = EachArgument(call, count, act, units, is_reading=is_reading)
-    begin(call, each, lambda: tell(int(each.count)), count * units)
+    begin(call, each, lambda: answer(int(each.count)), count * units)
 
 
-def read_each(call: Call, count: i64, act: Act, tell: TellCount, units: i64) -> None:
+def read_each(call: Call, count: i64, act: Act, answer: CountWriter, units: i64) -> None:
     """Read each of `count` arguments, then do in one turn what must be atomic."""
     if count <= FEW_ARGUMENTS:
-        tell(act(0, int(count)))
+        answer(act(0, int(count)))
         return
     each = EachArgument(call, count, act, units, is_reading=True)
     each.ends_turn = True
-    begin(call, each, lambda: tell(int(each.count)), count * units)
+    begin(call, each, lambda: answer(int(each.count)), count * units)
 
 
-def tell_count(call: Call, count: int) -> None:
+def answer_count(call: Call, count: int) -> None:
     """Answer with the count."""
     write_integer(call.out, count)
 

@@ -33,14 +33,14 @@ def recall(events: QueueEvents, yard: Yard) -> None:
         job = yard.jobs.get(row.job_id)
         if job is None or job.family != GLIDE or job.queue.name != row.queue:
             continue
-        told = _told(yard, row, job)
-        if told:
+        shown = _shown_event(yard, row, job)
+        if shown:
             ring = events.ring_of(row.queue)
-            head = [b"event", told[0], b"jobId", glide_add.id_bytes(job)]
-            ring.add(ring.next_id(row.ts_ms), head + told[1:])
+            head = [b"event", shown[0], b"jobId", glide_add.id_bytes(job)]
+            ring.add(ring.next_id(row.ts_ms), head + shown[1:])
 
 
-def _told(yard: Yard, row: HistoryRow, job: Job) -> list[bytes]:
+def _shown_event(yard: Yard, row: HistoryRow, job: Job) -> list[bytes]:
     """Return the event name of a row, followed by its further fields; empty for some rows."""
     event = row.event
     if event in _PLAIN:

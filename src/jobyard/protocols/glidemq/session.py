@@ -28,7 +28,7 @@ from jobyard.protocols.glidemq.errors import (
     unknown_command,
     wrong_count,
 )
-from jobyard.protocols.glidemq.functions import fcall
+from jobyard.protocols.glidemq.functions.table import find_function
 from jobyard.protocols.glidemq.keyspace.finder import room_of
 from jobyard.protocols.glidemq.prepared import PreparedCall, may_recur, prepare_call
 from jobyard.protocols.glidemq.waits import HeldBack, TurnWait
@@ -225,7 +225,7 @@ class GlidemqSession(Client):
         self._kept = None
         self._reader.forget()
         self.door.sessions.pop(self.id, None)
-        self.let_go()
+        self.forget_connection()
 
     def unread_size(self) -> i64:
         """Return how much input is ahead of what can run; an incomplete command does not count."""
@@ -324,7 +324,11 @@ class GlidemqSession(Client):
         tasks = door.yard.tasks
         units = tasks.units_done
         try:
-            self.narrow(before, self._dispatch(command, now_ms))
+            if self.queued is None and self.is_known and command.is_word(0, b"FCALL"):
+                self._call_function(command, now_ms)
+                self.narrow(before, self.journal.appended)
+            else:
+                self.narrow(before, self._dispatch(command, now_ms))
         except (Refused, StorageFull) as error:
             self.unwrite(before)
             if self.queued is not None and not isinstance(error, YardFull):
@@ -343,9 +347,6 @@ class GlidemqSession(Client):
 
     def _dispatch(self, command: Command, now_ms: i64) -> i64:
         """Run a command; return the batch that its reply waits for."""
-        if self.queued is None and self.is_known and command.is_word(0, b"FCALL"):
-            self._call_function(command, now_ms)
-            return self.journal.appended
         name = command.word(0)
         spec = REDIS_COMMANDS.get(name)
         if spec is None:
@@ -381,7 +382,8 @@ class GlidemqSession(Client):
         self.last_command = b"FCALL"
         self.work_ns += COMMAND_NS + FUNCTION_ARGUMENT_NS * command.count()
         call = Call(self, command, now_ms, may_wait=not self._waits_no_more)
-        fcall.fcall(call)
+        function = find_function(command.arg(1))
+        function.run(function.bind(call))
         if self._chances > 0:
             self._learn(call)
 

@@ -261,7 +261,7 @@ class HttpCall:
         self.pending = None
         self.session.break_off(self)
 
-    def let_go(self) -> None:
+    def free_slot(self) -> None:
         """Free the slot of this call."""
         slot = self.slot
         if slot is not None:

@@ -41,7 +41,7 @@ class LongCall(PendingCall, TaskOwner):
         """Answer: the work is done, or was refused."""
         call = self._call
         call.now_ms = now_ms
-        call.session.await_synced(task.sync_requested)
+        call.session.await_synced(task.reply_sync_batch)
         if refusal is None:
             try:
                 self._finish()
@@ -50,7 +50,7 @@ class LongCall(PendingCall, TaskOwner):
         else:
             call.answer_refusal(in_http(refusal))
         # Of a command that was run by `_finish`.
-        call.session.await_synced(call.session.journal.take_sync_request())
+        call.session.await_synced(call.session.journal.take_command_sync_batch())
 
     def stop_waiting(self, now_ms: i64) -> None:
         """Continue: the call waits only for its work."""

@@ -335,7 +335,7 @@ class HttpSession(Session):
         call = self._call
         if call is not None:
             self._call = None
-            call.let_go()
+            call.free_slot()
             pending = call.pending
             call.pending = None
             call.is_answered = True
@@ -346,7 +346,7 @@ class HttpSession(Session):
         self.undo = None
         if undo is not None and self.unsent_size() > 0:
             undo.lost(now_ms)
-        self.let_go()
+        self.forget_connection()
 
     def unread_size(self) -> i64:
         """Return the size of pipelined requests that wait."""
@@ -557,7 +557,7 @@ class HttpSession(Session):
 
     def _end_call(self, call: HttpCall, *, keep_alive: bool) -> None:
         if call.slot is not None:
-            call.let_go()
+            call.free_slot()
         if self._call is call:
             self._call = None
         if not keep_alive:

@@ -23,6 +23,11 @@ TOPIC_NAME_SCHEMA: Final[Schema] = {
     "type": "string",
     "pattern": "^([A-Za-z0-9][A-Za-z0-9._:-]{0,254}|_events)$",
 }
+TXN_NAME_SCHEMA: Final[Schema] = {
+    "title": "TxnName",
+    "type": "string",
+    "pattern": "^[A-Za-z0-9._:~-]{1,256}$",
+}
 ERROR: Final[Schema] = {
     "title": "TopicsError",
     "type": "object",
@@ -90,6 +95,8 @@ class TopicsArea(Area):
 
     def segment_schema(self, name: str) -> Schema:
         """Return the schema of a path segment in braces."""
+        if name in ("txn", "claim"):
+            return TXN_NAME_SCHEMA
         return TOPIC_NAME_SCHEMA if name == "topic" else super().segment_schema(name)
 
     def refusals(self, route: Route) -> tuple[int, ...]:

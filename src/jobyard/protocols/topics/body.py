@@ -31,6 +31,8 @@ SMALL_BODY_MAX: Final = 1 << 20
 DIGITS_MAX: Final = 20
 # A body up to this size is parsed again to say where it is wrong.
 FAULT_SIZE_MAX: Final = 1 << 16
+# How much of the name of an unknown field a refusal shows.
+FIELD_SHOWN_MAX: Final = 100
 
 
 def invalid(message: str) -> HttpRefused:
@@ -86,6 +88,24 @@ def fault_of(body: bytes) -> str:
         "or a number longer "
         f"than {NUMBER_SIZE_MAX} characters"
     )
+
+
+def check_strict(fields: JsonFields, known: frozenset[str]) -> None:
+    """Refuse an object with a field that is not known: the caller has said `"strict": true`."""
+    names = fields.keys()
+    for name in names:
+        if name not in known:
+            shown = name if len(name) <= FIELD_SHOWN_MAX else name[:FIELD_SHOWN_MAX] + "..."
+            detail: dict[str, object] = {"field": shown}
+            raise HttpRefused(400, "invalid_request", f"there is no field {shown}", detail)
+
+
+def is_strict(fields: JsonFields, known: frozenset[str]) -> bool:
+    """Return whether unknown fields are refused, and refuse those of this object if so."""
+    if not flag(fields, b"strict", otherwise=False):
+        return False
+    check_strict(fields, known)
+    return True
 
 
 def _check_type(call: HttpCall) -> None:

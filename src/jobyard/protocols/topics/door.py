@@ -8,7 +8,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from jobyard.model.topic.router import Printer
 from jobyard.protocols.shared_limits import MEMORY_DEFAULT, SharedLimits
-from jobyard.protocols.topics.records.news import QueueNews
+from jobyard.protocols.topics.records.news import QueueReaders
 from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class TopicsLimits:
         self.topics: i64 = 100_000
         self.routers: i64 = 10_000
         self.watches: i64 = 10_000
+        self.cursors: i64 = 10_000
         self.streams: i64 = 10_000
         self.streams_per_key: i64 = 1000
         self.waiting_per_key: i64 = 1000
@@ -67,7 +68,7 @@ class TopicsDoor:
         # Require a key on the health endpoints too.
         self.guards_probes: bool = False
         self.random_source = RandomSource()
-        self.news = QueueNews(yard.bus)
+        self.queue_readers = QueueReaders(yard.bus)
         self.watches: dict[str, Alarm] = {}
         self.limits = TopicsLimits()
         # Exports take turns: when the last page was made, and the first time not yet reserved.

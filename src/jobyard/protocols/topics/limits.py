@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _RETRY: Final = b"Retry-After: 1\r\n"
 # How long the sum of all bytes is used before it is computed again; writes are added meanwhile.
 SUM_MS: Final = 1000
+# Cursors of one topic.
+CURSORS_OF_TOPIC_MAX: Final = 1000
 
 
 def throttled(limit: str, most: i64) -> HttpRefused:
@@ -44,6 +46,16 @@ def check_routers(door: TopicsDoor) -> None:
     most = door.limits.routers
     if 0 < most <= len(door.yard.routers.by_name):
         raise throttled("max_routers", most)
+
+
+def check_cursors(door: TopicsDoor, topic: str) -> None:
+    """Refuse to create a cursor beyond the limits."""
+    cursors = door.yard.cursors
+    if cursors.count_of(topic) >= CURSORS_OF_TOPIC_MAX:
+        raise throttled("cursors_of_topic", CURSORS_OF_TOPIC_MAX)
+    most = door.limits.cursors
+    if 0 < most <= cursors.count:
+        raise throttled("max_cursors", most)
 
 
 def check_watches(door: TopicsDoor) -> None:

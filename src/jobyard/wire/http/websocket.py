@@ -152,14 +152,14 @@ class WsReader:
                 pass
         except BadFrame as failure:
             self.failure = failure
-            self._let_go()
+            self._drop_input()
         self._data = self._data[self._at :]
         self.held_bytes = len(self._data) + len(self._content) + len(self._message)
         self.is_in_message = self._is_in_frame or self._message_opcode != 0 or len(self._data) > 0
 
     def forget(self) -> None:
         """Drop everything received: none of it will be served."""
-        self._let_go()
+        self._drop_input()
         self.is_closed = True
         self.messages = []
         self.failure = None
@@ -168,7 +168,7 @@ class WsReader:
         self.held_bytes = 0
         self.is_in_message = False
 
-    def _let_go(self) -> None:
+    def _drop_input(self) -> None:
         self._at = len(self._data)
         self._is_in_frame = False
         self._message_opcode = 0
@@ -291,7 +291,7 @@ class WsReader:
                 raise BadFrame(CLOSE_BAD_TEXT, "close reason is not UTF-8")
         self.messages.append(WsMessage(OP_CLOSE, content[2:], code))
         self.is_closed = True
-        self._let_go()
+        self._drop_input()
 
 
 def unmasked(content: bytes, mask: bytes) -> bytes:

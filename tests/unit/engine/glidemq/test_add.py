@@ -11,8 +11,8 @@ from jobyard.errors import CostExceeds, Duplicate, IdExhausted, NotHeld
 from jobyard.model.job import DEAD, DELAYED, DONE, READY
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.glides import GlideYard
-from tests.support.yards import recount
+from tests.support.engine.glides import GlideYard
+from tests.support.site.recount import recount
 
 
 def test_a_plain_job_is_as_small_as_any_and_has_its_seq_for_a_name() -> None:

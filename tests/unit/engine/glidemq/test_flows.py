@@ -14,8 +14,8 @@ from jobyard.engine.glidemq.flows import (
 )
 from jobyard.errors import CostExceeds, Duplicate, NotFound, NotHeld
 from jobyard.model.job import Job
-from tests.support.glides import GlideYard
-from tests.support.yards import recount
+from tests.support.engine.glides import GlideYard
+from tests.support.site.recount import recount
 
 
 def flow(

@@ -20,9 +20,10 @@ from jobyard.errors import NotFound
 from jobyard.model.job import DEAD, GONE, Job
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.glides import GlideYard
-from tests.support.many_glides import clean, drain, retry_jobs
-from tests.support.yards import NOW_MS, recount
+from tests.support.engine.glides import GlideYard
+from tests.support.engine.many_glides import clean, drain, retry_jobs
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
 
 
 def again(place: GlideYard, job: Job) -> Job:

@@ -9,9 +9,10 @@ from jobyard.model.job import Job
 from jobyard.model.throttle.ordering_group import OrderingGroup, ordering_of
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.glides import GlideYard
-from tests.support.many_glides import retry_jobs
-from tests.support.yards import NOW_MS, recount
+from tests.support.engine.glides import GlideYard
+from tests.support.engine.many_glides import retry_jobs
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
 
 
 def job_of(place: GlideYard, name: int) -> Job:
@@ -376,5 +377,5 @@ def test_a_lane_that_is_closed_for_less_than_before_opens_in_time() -> None:
     close_ordering(place.site.yard, ordering, place.now_ms + 60_000)
     ordering.closed_until_ms = 0
     close_ordering(place.site.yard, ordering, place.now_ms + 100)
-    place.site.tick(100)
+    place.site.jump(100)
     assert place.taken() == ["1"]

@@ -8,8 +8,9 @@ from jobyard.errors import StorageFull, YardFull
 from jobyard.model.entry import EntryKind
 from jobyard.model.glidemq.stored_values import StoredValue, StreamReader, ValueKind
 from jobyard.model.limits import NEVER_MS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 TEN_MINUTES = stored_values.VOLATILE_MS
 Shown = dict[bytes, tuple[int, object, int]]
@@ -131,12 +132,12 @@ def test_what_goes_late_is_remembered_with_its_time() -> None:
     stored_values.expire(yard, find(yard, b"h"), NOW_MS + 3_600_000, NOW_MS)
     again = reboot(site, NOW_MS + 60_000)
     assert find(again.yard, b"h").expires_ms == NOW_MS + 3_600_000
-    again.tick(3_540_000)
+    again.jump(3_540_000)
     assert shown(again.yard) == {}
     last = reboot(again)
     assert shown(last.yard) == {}
     late = reboot(site, NOW_MS + 3_600_001)
-    late.tick()
+    late.jump()
     assert shown(late.yard) == {}
 
 
@@ -150,7 +151,7 @@ def test_a_time_can_be_taken_back() -> None:
     assert shown(reboot(site).yard) == {}
     for name in (b"s", b"h", b"m", b"z", b"l", b"x"):
         stored_values.expire(yard, find(yard, name), NEVER_MS, NOW_MS)
-    site.tick(5000)
+    site.jump(5000)
     assert shown(yard) == before
     assert shown(reboot(site).yard) == before
 
@@ -159,7 +160,7 @@ def test_a_key_goes_when_its_time_is_over() -> None:
     site = OpenYard()
     stored_values.set_text(site.yard, b"s", b"x", NOW_MS + 100, NOW_MS)
     assert stored_values.find(site.yard, b"s", NOW_MS + 99) is not None
-    site.tick(100)
+    site.jump(100)
     assert site.yard.stored_values.keys.count == 0
     assert site.bodies.pinned == 0
     stored_values.set_text(site.yard, b"s", b"x", NOW_MS + 200, site.now_ms)
@@ -172,7 +173,7 @@ def test_an_earlier_time_rings_earlier() -> None:
     site = OpenYard()
     stored_values.set_text(site.yard, b"s", b"x", NOW_MS + 1000, NOW_MS)
     stored_values.expire(site.yard, find(site.yard, b"s"), NOW_MS + 10, NOW_MS)
-    site.tick(10)
+    site.jump(10)
     assert site.yard.stored_values.keys.count == 0
 
 
@@ -337,7 +338,7 @@ def test_a_large_key_is_gone_at_once_and_freed_over_turns() -> None:
         assert stored_values.find(yard, name, NOW_MS) is None
     yard.tasks.proceed(site.now_ms)
     again = reboot(site, NOW_MS + 10)
-    again.tick(10)
+    again.jump(10)
     assert all(
         stored_values.find(again.yard, name, NOW_MS + 10) is None for name in (b"h", b"l", b"x")
     )
@@ -366,7 +367,7 @@ def test_a_large_key_whose_time_is_over_is_freed_over_turns() -> None:
     site = OpenYard(MemoryStorage(), segment_size=1 << 24)
     fill_large(site.yard)
     stored_values.expire(site.yard, find(site.yard, b"x"), NOW_MS + 3_600_000, NOW_MS)
-    site.tick(3_600_000)
+    site.jump(3_600_000)
     assert stored_values.find(site.yard, b"x", site.now_ms) is None
     assert finish(site) > 1
     assert site.yard.stored_values.keys.get(b"x") is None

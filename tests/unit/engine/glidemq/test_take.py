@@ -19,8 +19,8 @@ from jobyard.model.job import DEAD, READY
 from jobyard.model.lease import Proof
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.glides import GlideYard
-from tests.support.yards import recount
+from tests.support.engine.glides import GlideYard
+from tests.support.site.recount import recount
 
 
 def test_a_worker_begins_with_what_it_took() -> None:

@@ -1,7 +1,7 @@
 from jobyard.engine.glidemq.add import id_of
 from jobyard.engine.glidemq.take import wait_stream
 from jobyard.engine.jobs.move import expire_ttl, remove
-from jobyard.engine.jobs.move import lay_aside as discard
+from jobyard.engine.jobs.move import make_dead as discard
 from jobyard.engine.jobs.queues import copy_settings, set_settings
 from jobyard.engine.jobs.take import cancel_wait, wait
 from jobyard.engine.state.yard import Yard
@@ -11,9 +11,9 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.waiter import Waiter
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.glides import GlideYard
-from tests.support.many_glides import drain
-from tests.support.yards import recount
+from tests.support.engine.glides import GlideYard
+from tests.support.engine.many_glides import drain
+from tests.support.site.recount import recount
 
 
 class Hands(OpenHolder):
@@ -138,7 +138,7 @@ def test_a_paused_queue_gives_nothing() -> None:
 
 
 def test_whatever_becomes_of_a_delayed_job_serves_who_waits_for_those_behind_it() -> None:
-    for act in (expire, remove, lay_aside):
+    for act in (expire, remove, make_dead):
         place = GlideYard()
         hands, lease_set = hands_of(place)
         late = place.add(ordering="a", delay_ms=1000, ttl_ms=100)
@@ -166,5 +166,5 @@ def expire(yard: Yard, job: Job, now_ms: int) -> None:
     expire_ttl(yard, job, now_ms + 100)
 
 
-def lay_aside(yard: Yard, job: Job, now_ms: int) -> None:
+def make_dead(yard: Yard, job: Job, now_ms: int) -> None:
     discard(yard, job, "no", now_ms)

@@ -7,8 +7,9 @@ from jobyard.engine.jobs.obliterate import condemn
 from jobyard.engine.jobs.queues import hold_user
 from jobyard.model.index.job_table import PAGE_SIZE
 from jobyard.model.job import DELAYED, GONE, LEASED, READY
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 WAITING = JobSelection(frozenset((READY,)))
 

@@ -5,17 +5,20 @@ import pytest
 
 from jobyard.engine.jobs.dead_letters import dead_letters_for, read_dead_letter
 from jobyard.engine.jobs.finish import fail
-from jobyard.engine.jobs.move import lay_aside
+from jobyard.engine.jobs.move import make_dead, remove
 from jobyard.engine.jobs.take import take, take_job
-from jobyard.engine.logs.logs import open_log, read
+from jobyard.engine.logs.logs import append, open_log, read
+from jobyard.engine.state.history import read_history
 from jobyard.engine.topics import topic_queue
 from jobyard.errors import NotFound
 from jobyard.model.job import DEAD, DELAYED, GONE, READY
 from jobyard.model.topic.config import read_config
-from jobyard.model.topic.log import LogQuery, TopicFull, WriteTooLarge
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, config, record
-from tests.support.yards import TOKEN_TERMS, recount
+from jobyard.model.topic.history_row import CLAIMED, DEAD_LETTERED, ENQUEUED, HistoryRow
+from jobyard.model.topic.log import LogQuery, LogRecord, TopicFull, WriteTooLarge
+from tests.support.engine.topics import Topic, config, record
+from tests.support.site.recount import recount
+from tests.support.site.site import ALL_HISTORY, TOKEN_TERMS
+from tests.support.site.storage import MemoryStorage
 
 POISON = config(max_deliveries=2, dead_letter="t.dlq", lease_ms=100)
 
@@ -34,7 +37,7 @@ def wear_out(site: Topic, times: int = 2) -> None:
     """Deliver the first job this many times, and let every lease expire."""
     for _ in range(times):
         assert site.claimed(lease_ms=100) == [1]
-        site.tick(100)
+        site.jump(100)
 
 
 def test_a_job_that_was_delivered_too_often_becomes_a_letter_within_the_next_claim() -> None:
@@ -52,6 +55,8 @@ def test_a_job_that_was_delivered_too_often_becomes_a_letter_within_the_next_cla
         "$dead_letter_from": "t",
         "$dead_letter_deliveries": "2",
         "$dead_letter_src_seq": "1",
+        "$dead_letter_job_id": "1",
+        "$dead_letter_reason": "max_deliveries",
     }
     assert topic_queue.counts(site.t).dead_lettered == 1
     recount(site.yard)
@@ -90,16 +95,16 @@ def test_a_full_log_keeps_the_job_delayed_until_there_is_room() -> None:
     wear_out(site)
     assert site.claimed(lease_ms=100) == [2]
     assert len(letters(site)) == 1
-    site.tick(100)
+    site.jump(100)
     assert site.claimed(lease_ms=100) == [2]
-    site.tick(100)
+    site.jump(100)
     assert site.claim() == []
     job = site.peek()[0]
     assert (job.key, job.state, job.due_ms) == (2, DELAYED, site.now_ms + 1000)
-    site.tick(1000)
+    site.jump(1000)
     assert site.claim() == []
     log.config = read_config({})
-    site.tick(1000)
+    site.jump(1000)
     assert site.claim() == []
     assert len(letters(site)) == 2
     assert site.seqs() == []
@@ -113,7 +118,7 @@ def test_jobs_of_beanstalk_become_letters_and_those_of_bunqueue_do_not() -> None
     site.enter(b"\xc0", "t")
     for _ in range(2):
         site.claim(most=9, lease_ms=100)
-        site.tick(100)
+        site.jump(100)
     assert site.seqs() == [4]
     assert [letter["data"] for letter in letters(site)] == ["text", {"$base64": "/w=="}, {"a": 1}]
 
@@ -128,7 +133,7 @@ def test_a_job_that_another_door_gives_up_becomes_a_letter() -> None:
     lease = take(site.yard, [site.t], site.lease_set, TOKEN_TERMS, site.now_ms)
     assert lease is not None
     fail(site.yard, lease.job, "no", site.now_ms, is_final=True)
-    lay_aside(site.yard, site.peek()[0], "no", site.now_ms)
+    make_dead(site.yard, site.peek()[0], "no", site.now_ms)
     assert [letter["data"] for letter in letters(site)] == [1, 2, 3]
     assert site.seqs() == []
     recount(site.yard)
@@ -196,7 +201,7 @@ def test_letters_are_written_again_as_jobs_that_were_never_delivered() -> None:
     )
     for _ in range(3):
         site.claim(most=3, lease_ms=100)
-        site.tick(100)
+        site.jump(100)
     log = site.yard.logs["t.dlq"]
     assert dead_letters_for(site.yard, log, "t", 9) == [1, 2, 3]
     assert dead_letters_for(site.yard, log, "other", 9) == []
@@ -212,7 +217,7 @@ def test_letters_are_written_again_as_jobs_that_were_never_delivered() -> None:
     assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 0
     for _ in range(3):
         site.claim(most=3, lease_ms=100)
-        site.tick(100)
+        site.jump(100)
     assert len(letters(site)) == 3
     recount(site.yard)
 
@@ -222,7 +227,7 @@ def test_a_letter_larger_than_its_queue_holds_up_no_other() -> None:
     site.write(b'"' + b"x" * 300 + b'"', b"2")
     for _ in range(3):
         site.claim(most=3, lease_ms=100)
-        site.tick(100)
+        site.jump(100)
     tight = config(dead_letter="t.dlq", cap_bytes=200)
     topic_queue.set_queue_config(site.yard, site.t, tight, site.now_ms)
     assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
@@ -237,7 +242,7 @@ def test_letters_stay_where_a_queue_has_no_room_for_them() -> None:
     site.write(b"1", b"2")
     for _ in range(3):
         site.claim(most=3, lease_ms=100)
-        site.tick(100)
+        site.jump(100)
     tight = config(dead_letter="t.dlq", cap_records=1, discard="reject")
     topic_queue.set_queue_config(site.yard, site.t, tight, site.now_ms)
     assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
@@ -257,8 +262,11 @@ def test_a_letter_of_a_letter_tells_where_it_came_from_last() -> None:
         "k": "é",
         "$dead_letter_deliveries": "2",
         "$dead_letter_src_seq": "1",
+        "$dead_letter_job_id": "1",
+        "$dead_letter_reason": "max_deliveries",
     }
-    assert read_dead_letter(site.yard, site.yard.logs["t.dlq"], 1).meta == b'{"k":"\\u00e9"}'
+    letter_read = read_dead_letter(site.yard, site.yard.logs["t.dlq"], 1)
+    assert letter_read.record.meta == b'{"k":"\\u00e9"}'
 
 
 def test_an_empty_meta_is_no_less_an_object() -> None:
@@ -271,7 +279,7 @@ def test_an_empty_meta_is_no_less_an_object() -> None:
     (letter,) = letters(site)
     meta = letter["meta"]
     assert isinstance(meta, dict)
-    assert len(meta) == 3
+    assert len(meta) == 5
 
 
 def test_after_a_crash_there_is_the_job_or_the_letter_never_both() -> None:
@@ -288,7 +296,7 @@ def test_after_a_crash_there_is_the_job_or_the_letter_never_both() -> None:
             after = Topic(storage, site.now_ms, segment_size=1 << 13)
             recount(after.yard)
             assert (1 in after.seqs()) == (letters(after) == [])
-        again = site.again()
+        again = site.after_a_crash()
         assert again.seqs() == [2]
         assert len(letters(again)) == 1
 
@@ -311,10 +319,120 @@ def test_letters_survive_a_restart_with_all_that_is_said_of_them() -> None:
     wear_out(site)
     site.claim()
     found = letters(site)
-    site = site.again()
+    site = site.after_a_crash()
     assert letters(site) == found
     assert topic_queue.counts(site.t).dead_lettered == 1
     assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
-    site = site.again()
+    site = site.after_a_crash()
     assert letters(site) == []
     assert site.seqs() == [2]
+
+
+def events_of(site: Topic, name: str) -> list[HistoryRow]:
+    site.commit()
+    return [row for row in read_history(site.yard, 0, 100).rows if row.event == name]
+
+
+def test_the_error_of_a_nack_is_kept_with_the_job_and_goes_into_its_letter() -> None:
+    storage = MemoryStorage()
+    site = Topic(storage, given=POISON, window=ALL_HISTORY)
+    site.write(b"1")
+    for error in ("first", "no \N{SNOWMAN}"):
+        assert site.claimed() == [1]
+        topic_queue.nack(site.yard, site.t, "w", [1], None, -1, site.now_ms, error=error)
+        recount(site.yard)
+    assert [row.error for row in events_of(site, "released")] == ["first", "no \N{SNOWMAN}"]
+    site = Topic(storage.cut_off(), given=POISON, window=ALL_HISTORY)
+    job = site.peek()[0]
+    assert job.details is not None
+    assert job.details.last_error == "no \N{SNOWMAN}"
+    recount(site.yard)
+    assert site.claim() == []
+    (letter,) = letters(site)
+    meta = letter["meta"]
+    assert isinstance(meta, dict)
+    assert meta["$dead_letter_error"] == "no \N{SNOWMAN}"
+    (row,) = events_of(site, DEAD_LETTERED)
+    assert (row.state, row.deliveries, row.lease, row.reason) == ("gone", 2, 0, "max_deliveries")
+    assert (row.error, row.letter_topic, row.letter_seq) == ("no \N{SNOWMAN}", "t.dlq", 1)
+    assert (row.job_id, row.queue_seq, row.enqueued_ms > 0) == (job.id, 1, True)
+    recount(site.yard)
+
+
+def test_a_job_that_is_given_up_ends_its_run_as_a_letter() -> None:
+    site = Topic(MemoryStorage(), given=POISON, window=ALL_HISTORY)
+    site.write(b"1", b"2")
+    assert site.claimed(most=2) == [1, 2]
+    topic_queue.give_up(site.yard, site.t, "w", [1], None, site.now_ms, error="poison")
+    topic_queue.give_up(site.yard, site.t, "w", [2], None, site.now_ms)
+    rows = events_of(site, DEAD_LETTERED)
+    claims = events_of(site, CLAIMED)
+    assert [(row.lease, row.holder, row.worker) for row in rows] == [
+        (row.lease, row.holder, row.worker) for row in claims
+    ]
+    assert [(row.reason, row.error, row.letter_seq) for row in rows] == [
+        *[("given_up", "poison", 1), ("given_up", "", 2)],
+    ]
+    metas = [letter["meta"] for letter in letters(site)]
+    assert [isinstance(meta, dict) and meta.get("$dead_letter_error") for meta in metas] == [
+        *["poison", None],
+    ]
+
+
+def test_a_job_without_a_log_for_letters_keeps_the_error_it_was_given_up_with() -> None:
+    storage = MemoryStorage()
+    site = Topic(storage, window=ALL_HISTORY)
+    site.write(b"1")
+    site.claim()
+    topic_queue.give_up(site.yard, site.t, "w", [1], None, site.now_ms, error="poison")
+    assert [(row.state, row.error) for row in events_of(site, "buried")] == [("dead", "poison")]
+    site = Topic(storage.cut_off(), window=ALL_HISTORY)
+    job = site.yard.jobs.get(1)
+    assert job is not None
+    assert job.details is not None
+    assert (job.state, job.details.last_error) == (DEAD, "poison")
+
+
+def test_a_redriven_job_says_which_job_it_was() -> None:
+    storage = MemoryStorage()
+    site = Topic(storage, given=POISON, window=ALL_HISTORY)
+    site.write(b"1", b"2")
+    job = site.peek()[1]
+    site.claimed(most=2)
+    topic_queue.give_up(site.yard, site.t, "w", [2], None, site.now_ms, error="poison")
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 1
+    first, second, again = events_of(site, ENQUEUED)
+    assert (first.origin_id, second.origin_queue) == (0, "")
+    assert (again.origin_id, again.origin_queue) == (job.id, "t")
+    site = Topic(storage.cut_off(), given=POISON, window=ALL_HISTORY)
+    back = site.yard.jobs.get(again.job_id)
+    assert back is not None
+    assert back.details is not None
+    assert back.details.origin is not None
+    assert (back.details.origin.job_id, back.details.origin.queue) == (job.id, "t")
+    recount(site.yard)
+
+
+def test_the_origin_of_a_letter_that_a_client_wrote_is_not_trusted() -> None:
+    site = Topic(MemoryStorage(), given=POISON, window=ALL_HISTORY)
+    log = open_log(site.yard, "t.dlq", read_config({}), site.now_ms)
+    for number in ('"7"', '"-7"', "8", '"' + "9" * 40 + '"', "[]", '"\u0661"'):
+        meta = b'{"$dead_letter_from":"t","$dead_letter_job_id":%b}' % number.encode()
+        append(site.yard, log, [LogRecord(b"1", meta)], "", site.now_ms)
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 6
+    assert [row.origin_id for row in events_of(site, ENQUEUED)] == [7, 0, 8, 0, 0, 0]
+
+
+def test_many_long_errors_do_not_fill_the_memory() -> None:
+    site = Topic(MemoryStorage(), budget=5000)
+    site.write(*[b"1"] * 20)
+    assert len(site.claimed(most=20)) == 20
+    error = "x" * 1000
+    topic_queue.nack(site.yard, site.t, "w", list(range(1, 21)), None, -1, site.now_ms, error=error)
+    assert site.yard.bodies.pinned <= 5000 + 20 * topic_queue.ERROR_SIZE_SHORT
+    kept = {len(job.details.last_error) for job in site.peek() if job.details is not None}
+    assert kept == {1000, topic_queue.ERROR_SIZE_SHORT}
+    recount(site.yard)
+    for job in site.peek():
+        remove(site.yard, job, site.now_ms)
+    assert site.yard.bodies.pinned == 0

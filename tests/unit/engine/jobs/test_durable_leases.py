@@ -7,9 +7,9 @@ from jobyard.engine.topics import topic_queue
 from jobyard.errors import YardFull
 from jobyard.model.details import DurableLease
 from jobyard.model.job import LEASED, READY
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, config
-from tests.support.yards import recount
+from tests.support.engine.topics import Topic, config
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 
 def topic(**given: object) -> Topic:
@@ -41,14 +41,14 @@ def test_a_lease_survives_with_holder_name_and_deadline() -> None:
     site = topic()
     site.write(b"1", b"2", b"3")
     site.claim("a", 1, 10_000)
-    site.tick(500)
+    site.jump(500)
     site.claim("b", 1, 20_000)
     before = held(site)
     assert [(seq, node) for seq, node, _, _ in before] == [(1, "a"), (2, "b")]
-    after = site.again(ms=2000)
+    after = site.after_a_crash(ms=2000)
     assert held(after) == before
     assert after.claimed("c", most=9) == [3], "what is leased was given to another"
-    assert (after.again().counts()) == (0, 2 + 1, 0, 3)
+    assert (after.after_a_crash().counts()) == (0, 2 + 1, 0, 3)
 
 
 def test_a_claim_waits_for_its_record() -> None:
@@ -64,7 +64,7 @@ def test_a_lease_can_be_ended_by_its_old_name_after_a_restart() -> None:
     site.write(b"1", b"2")
     site.claim("a", 2)
     names = [name for _, _, name, _ in held(site)]
-    after = site.again()
+    after = site.after_a_crash()
     assert after.ack(1, node="b", ids=names[:1]).skipped == [1]
     assert after.ack(1, node="a", ids=["lease_1000"]).skipped == [1]
     assert after.ack(1, node="a", ids=names[:1]).done == 1
@@ -72,21 +72,21 @@ def test_a_lease_can_be_ended_by_its_old_name_after_a_restart() -> None:
     (lease,) = after.claim("a", 9)
     assert lease.job.deliveries == 2
     assert topic_queue.lease_name(after.yard, lease) not in names
-    assert after.again().seqs() == [2]
+    assert after.after_a_crash().seqs() == [2]
 
 
 def test_a_lease_that_ran_out_while_nobody_was_there_has_run_out() -> None:
     site = topic()
     site.write(b"1")
     site.claim("a", 1, 10_000)
-    after = site.again(ms=10_001)
-    after.tick()
+    after = site.after_a_crash(ms=10_001)
+    after.jump()
     (job,) = after.peek()
     assert (job.state, job.deliveries, job.counters().timeouts) == (READY, 1, 1)
     assert after.yard.nodes == {}
     (lease,) = after.claim("b")
     assert lease.job.deliveries == 2
-    assert held(after.again()) == held(after)
+    assert held(after.after_a_crash()) == held(after)
 
 
 def test_a_lease_that_is_renewed_survives_with_its_new_deadline() -> None:
@@ -94,14 +94,14 @@ def test_a_lease_that_is_renewed_survives_with_its_new_deadline() -> None:
     site.write(b"1")
     site.claim("a", 1, 1000)
     site.commit()
-    site.tick(900)
+    site.jump(900)
     ended = site.extend(1, node="a", lease_ms=50_000)
     assert ended.batch == site.journal.open_number
     before = held(site)
     assert before[0][3] == site.now_ms + 50_000
-    after = site.again(ms=20_000)
+    after = site.after_a_crash(ms=20_000)
     assert held(after) == before
-    after.tick(30_001)
+    after.jump(30_001)
     assert held(after) == []
 
 
@@ -116,7 +116,7 @@ def test_whatever_ends_a_lease_ends_it_for_good(end: str) -> None:
     elif end == "nack":
         site.nack(1, node="a", delay_ms=60_000)
     elif end == "expire":
-        site.tick(1001)
+        site.jump(1001)
     elif end == "delete":
         site.remove(before_seq=2)
     else:
@@ -125,7 +125,7 @@ def test_whatever_ends_a_lease_ends_it_for_good(end: str) -> None:
         client = site.connect()
         assert client.say(b"watch t\r\nreserve\r\n").startswith(b"WATCHING 2\r\nRESERVED")
         assert site.counts()[1] == 1
-    after = site.again()
+    after = site.after_a_crash()
     assert held(after) == []
     assert after.counts()[1] == 0
     assert all(durable_lease_of(job) is None for job in after.peek())
@@ -135,9 +135,9 @@ def test_a_clock_that_was_set_back_makes_no_lease_longer() -> None:
     site = topic()
     site.write(b"1")
     site.claim("a", 1, 10_000)
-    after = site.again(ms=-3_600_000)
+    after = site.after_a_crash(ms=-3_600_000)
     assert held(after)[0][3] == after.now_ms + 10_000
-    assert held(after.again())[0][3] == after.now_ms + 10_000
+    assert held(after.after_a_crash())[0][3] == after.now_ms + 10_000
 
 
 def test_streams_hold_on_to_nothing_over_a_restart() -> None:
@@ -146,7 +146,7 @@ def test_streams_hold_on_to_nothing_over_a_restart() -> None:
     _stream, inbox = site.stream()
     assert inbox.seqs() == [1]
     assert kept(site) is None
-    assert site.again().counts() == (1, 0, 0, 1)
+    assert site.after_a_crash().counts() == (1, 0, 0, 1)
 
 
 def test_other_queues_pay_nothing() -> None:
@@ -157,7 +157,7 @@ def test_other_queues_pay_nothing() -> None:
     assert site.journal.records_count == count + 1
     assert kept(site) is None
     assert site.peek()[0].details is None
-    assert site.again().counts() == (1, 0, 0, 1)
+    assert site.after_a_crash().counts() == (1, 0, 0, 1)
 
 
 def test_a_lease_outlives_the_wish_for_it() -> None:
@@ -166,7 +166,7 @@ def test_a_lease_outlives_the_wish_for_it() -> None:
     site.claim("a")
     topic_queue.set_queue_config(site.yard, site.t, config(), site.now_ms)
     site.claim("b")
-    assert [(seq, node) for seq, node, _, _ in held(site.again())] == [(1, "a")]
+    assert [(seq, node) for seq, node, _, _ in held(site.after_a_crash())] == [(1, "a")]
 
 
 def test_leases_survive_the_segments_they_were_noted_in() -> None:
@@ -183,12 +183,12 @@ def test_leases_survive_the_segments_they_were_noted_in() -> None:
     assert site.compactor.dropped_count > 2
     assert site.journal.moved_count > 0
     recount(site.yard)
-    after = site.again()
+    after = site.after_a_crash()
     assert held(after) == before
     after.compact()
     after.ack(*range(1, 11), node="a")
     recount(after.yard)
-    assert held(after.again()) == before[10:]
+    assert held(after.after_a_crash()) == before[10:]
 
 
 def test_on_a_full_disk_leases_are_noted_as_long_as_there_is_room_aside() -> None:
@@ -201,7 +201,7 @@ def test_on_a_full_disk_leases_are_noted_as_long_as_there_is_room_aside() -> Non
     assert site.claimed("a", 3) == [1, 2, 3]
     assert all(kept(site, seq) is not None for seq in (1, 2, 3))
     site.commit()
-    assert [job.state for job in site.again().peek(limit=3)] == [LEASED] * 3
+    assert [job.state for job in site.after_a_crash().peek(limit=3)] == [LEASED] * 3
 
 
 def test_a_claim_that_cannot_be_noted_is_refused() -> None:

@@ -19,8 +19,11 @@ from jobyard.model.details import FailureReason, JobCounters
 from jobyard.model.job import DEAD, DELAYED, DONE, GONE, MSGPACK, READY, Job
 from jobyard.model.policy import REMOVE_DEAD, REMOVE_DONE, Policy, backoff_ms
 from jobyard.model.throttle.settings import Settings
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, buried, recount
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import buried
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def counts(counters: JobCounters) -> tuple[int, int, int, int]:
@@ -59,7 +62,7 @@ def test_a_release_sets_rank_and_delay() -> None:
     release(site.yard, job, 2000, 3000, site.now_ms)
     assert (job.state, job.rank, job.delay_ms) == (DELAYED, 2000, 3000)
     assert job.due_ms == NOW_MS + 3000
-    site.tick(3000)
+    site.jump(3000)
     assert job.state == READY
     assert site.yard.urgent_count == 0
     recount(site.yard)
@@ -68,7 +71,7 @@ def test_a_release_sets_rank_and_delay() -> None:
 def test_a_release_without_a_delay_clears_the_old_one() -> None:
     site = OpenYard()
     job = site.put(delay_ms=1000)
-    site.tick(1000)
+    site.jump(1000)
     site.take(site.connect().lease_set)
     release(site.yard, job, 0, 0, site.now_ms)
     assert job.delay_ms == 0
@@ -107,14 +110,14 @@ def test_touch_starts_the_time_anew() -> None:
     long, short = site.put(ttr_ms=5000), site.put(ttr_ms=3000)
     lease = site.take(lease_set)
     site.take(lease_set)
-    site.tick(2500)
+    site.jump(2500)
     touch(site.yard, lease, lease.ttl_ms, site.now_ms)
     assert lease.sort_key == NOW_MS + 7500
-    site.tick(500)
+    site.jump(500)
     assert (long.lease is not None, short.state) == (True, READY)
-    site.tick(4499)
+    site.jump(4499)
     assert long.lease is lease
-    site.tick(1)
+    site.jump(1)
     assert long.state == READY
     assert counts(long.counters()) == (1, 0, 0, 0)
     recount(site.yard)
@@ -126,10 +129,10 @@ def test_a_touch_that_shortens_no_deadline_still_fires() -> None:
     site.put(ttr_ms=1000)
     lease = site.take(lease_set)
     for _ in range(10):
-        site.tick(900)
+        site.jump(900)
         touch(site.yard, lease, lease.ttl_ms, site.now_ms)
     assert site.yard.counters.timed_out_total() == 0
-    site.tick(1000)
+    site.jump(1000)
     assert site.yard.counters.timed_out_total() == 1
 
 
@@ -186,7 +189,7 @@ def failures(job: Job) -> list[tuple[int, int, str]]:
 def test_a_completed_job_is_kept_with_its_result(storage: MemoryStorage | None) -> None:
     site = OpenYard(storage)
     job = site.run(site.enter(b"abc"))
-    site.tick(500)
+    site.jump(500)
     complete(site.yard, job, b"result", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     outcome = job.outcome()
     assert (job.state, outcome.result, outcome.codec) == (DONE, b"result", MSGPACK)
@@ -241,7 +244,7 @@ def test_a_failed_job_is_tried_again_after_a_wait_until_its_attempts_are_used() 
         fail(site.yard, job, "no", site.now_ms)
         assert (job.state, job.attempts) == (DELAYED, attempt)
         waits.append(int(job.due_ms) - site.now_ms)
-        site.tick(waits[-1])
+        site.jump(waits[-1])
         assert job.state == READY
     assert waits == [backoff_ms(job.policy, job.id, attempt) for attempt in (1, 2)]
     site.run(job)
@@ -262,7 +265,7 @@ def test_a_failure_may_say_how_long_to_wait() -> None:
     job = site.run(site.enter())
     fail(site.yard, job, "no", site.now_ms, delay_ms=77)
     assert (job.state, job.due_ms) == (DELAYED, NOW_MS + 77)
-    site.tick(77)
+    site.jump(77)
     site.run(job)
     fail(site.yard, job, "no", site.now_ms, delay_ms=0)
     assert job.state == READY
@@ -314,13 +317,13 @@ def test_a_buried_job_of_the_other_family_has_failed() -> None:
 def test_a_holder_not_heard_of_stalls_its_job() -> None:
     site = OpenYard(MemoryStorage())
     job = site.run(site.enter())
-    site.tick(2999)
+    site.jump(2999)
     assert job.lease is not None
     for stalls in (1, 2):
-        site.tick(3000)
+        site.jump(3000)
         assert (job.state, job.attempts, job.counters().stalls) == (READY, stalls, stalls)
         site.run(job)
-    site.tick(3000)
+    site.jump(3000)
     assert (job.state, job.outcome().reason) == (DEAD, FailureReason.STALLED)
     assert failures(job) == [(number, FailureReason.STALLED, "Job stalled") for number in (1, 2, 3)]
     recount(site.yard)
@@ -329,7 +332,7 @@ def test_a_holder_not_heard_of_stalls_its_job() -> None:
 def test_a_stall_on_the_last_attempt_is_the_end_of_the_job() -> None:
     site = OpenYard()
     job = site.run(site.enter(policy=policy(max_attempts=1)))
-    site.tick(3000)
+    site.jump(3000)
     assert (job.state, job.outcome().reason) == (DEAD, FailureReason.ATTEMPTS_USED)
 
 
@@ -339,11 +342,11 @@ def test_a_run_ends_at_its_timeout_however_often_its_holder_is_heard_of() -> Non
     lease = job.lease
     assert lease is not None
     for _ in range(4):
-        site.tick(1000)
+        site.jump(1000)
         touch(site.yard, lease, 3000, site.now_ms)
-    site.tick(999)
+    site.jump(999)
     assert job.lease is lease
-    site.tick(1)
+    site.jump(1)
     assert (job.state, job.outcome().reason) == (DEAD, FailureReason.TIMED_OUT)
     assert job.outcome().error == "Job timeout exceeded"
     recount(site.yard)
@@ -366,5 +369,5 @@ def test_leases_that_others_renew_by_token_outlive_their_holder() -> None:
     drop_holder(site.yard, site.lease_set, orphans, site.now_ms)
     assert (mine.state, renewed.lease.lease_set) == (READY, orphans)
     recount(site.yard)
-    site.tick(3000)
+    site.jump(3000)
     assert (renewed.state, renewed.counters().stalls) == (READY, 1)

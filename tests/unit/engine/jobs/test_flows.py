@@ -5,10 +5,9 @@ import pytest
 
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, KEEP_NOT, complete, fail, park
-from jobyard.engine.jobs.move import erase, lay_aside, revive
+from jobyard.engine.jobs.move import erase, make_dead, revive
 from jobyard.engine.jobs.take import take
 from jobyard.errors import YardFull
-from jobyard.model.details import MemberState
 from jobyard.model.details_codec import FieldWriter, Tag
 from jobyard.model.job import (
     BLOCKED,
@@ -20,6 +19,7 @@ from jobyard.model.job import (
     MSGPACK,
     READY,
 )
+from jobyard.model.members import MemberState
 from jobyard.model.policy import (
     CHILD_BLOCKS,
     CHILD_CONTINUES_PARENT,
@@ -30,9 +30,9 @@ from jobyard.model.policy import (
     REMOVE_DEAD,
     REMOVE_DONE,
 )
-from tests.support.families import TERMS, Site, states, values
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import recount
+from tests.support.engine.flows import TERMS, FlowSite, states, values
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 if TYPE_CHECKING:
     from jobyard.engine.jobs.flow_put import Planned
@@ -50,7 +50,7 @@ POLICIES = (
 
 
 def test_a_flow_enters_in_one_batch_in_any_order() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     parent, first, second = site.plan("parent"), site.plan("child1"), site.plan("child2")
     first.parent = second.parent = 0
     parent.depends = [2, 1]
@@ -64,7 +64,7 @@ def test_a_flow_enters_in_one_batch_in_any_order() -> None:
 
 
 def test_a_flow_longer_than_a_segment_still_is_one_batch() -> None:
-    site = Site(MemoryStorage(), 8192)
+    site = FlowSite(MemoryStorage(), 8192)
     for length in (10, 100, 400):
         plan = [site.plan(f"c{length}.{n}") for n in range(length)]
         jobs = site.family(*plan, parent=site.plan(f"p{length}"))
@@ -73,7 +73,7 @@ def test_a_flow_longer_than_a_segment_still_is_one_batch() -> None:
 
 
 def test_a_flow_without_room_leaves_nothing() -> None:
-    site = Site(MemoryStorage(), 8192)
+    site = FlowSite(MemoryStorage(), 8192)
     assert isinstance(site.storage, MemoryStorage)
     site.commit()
     site.storage.capacity = 0
@@ -85,7 +85,7 @@ def test_a_flow_without_room_leaves_nothing() -> None:
 
 
 def test_those_who_wait_are_served_once_the_flow_is_in() -> None:
-    site = Site()
+    site = FlowSite()
     client = site.connect()
     assert client.say(b"watch c\r\nreserve\r\n") == b"WATCHING 2\r\n"
     site.family(site.plan("child"))
@@ -99,7 +99,7 @@ def test_those_who_wait_are_served_once_the_flow_is_in() -> None:
 
 @pytest.mark.parametrize("keep", [KEEP_AS_ASKED, KEEP_NOT])
 def test_the_last_child_that_is_done_lets_the_parent_go_on(keep: int) -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     first, second, parent = site.family(site.plan("c1"), site.plan("c2"))
     site.done(first, b"\x07", keep)
     assert (parent.state, states(parent)) == (BLOCKED, [MemberState.SETTLED, MemberState.OPEN])
@@ -113,7 +113,7 @@ def test_the_last_child_that_is_done_lets_the_parent_go_on(keep: int) -> None:
 
 
 def test_a_parent_goes_on_behind_those_who_were_ready_before_it() -> None:
-    site = Site()
+    site = FlowSite()
     child, parent = site.family(site.plan("c1"), parent=site.plan("p1"))
     [other] = site.put_all([site.plan("p2")])
     site.done(child)
@@ -122,7 +122,7 @@ def test_a_parent_goes_on_behind_those_who_were_ready_before_it() -> None:
 
 
 def test_a_parent_of_the_last_in_first_out_kind_goes_ahead_of_older_ones() -> None:
-    site = Site()
+    site = FlowSite()
     site.put_all([site.plan("p0", flags=LIFO)])
     child, parent = site.family(site.plan("c1"), parent=site.plan("p1", flags=LIFO))
     (younger,) = site.put_all([site.plan("p2", flags=LIFO)])
@@ -133,17 +133,17 @@ def test_a_parent_of_the_last_in_first_out_kind_goes_ahead_of_older_ones() -> No
 
 
 def test_a_delayed_parent_waits_for_both() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     child, parent = site.family(site.plan("c1"), parent=site.plan("p1", delay_ms=1000))
     site.done(child)
     assert parent.state == DELAYED
     site.again()
-    site.tick(1000)
+    site.jump(1000)
     assert parent.state == READY
 
 
 def test_a_diamond_opens_from_the_bottom() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     plan = [site.plan(f"q{n}") for n in range(4)]
     plan[1].depends = plan[2].depends = [0]
     plan[3].depends = [1, 2]
@@ -159,7 +159,7 @@ def test_a_diamond_opens_from_the_bottom() -> None:
 
 
 def test_one_that_many_wait_for_frees_them_all_in_one_batch() -> None:
-    site = Site(MemoryStorage(), 8192)
+    site = FlowSite(MemoryStorage(), 8192)
     plan = [site.plan(f"q{n}") for n in range(30)]
     for one in plan[1:]:
         one.depends = [0]
@@ -175,7 +175,7 @@ def test_one_that_many_wait_for_frees_them_all_in_one_batch() -> None:
 @pytest.mark.parametrize("how", ["done", "gone", "failed", "erased"])
 def test_an_end_and_what_follows_lie_in_one_batch_wherever_the_segment_ends(how: str) -> None:
     for left in range(100, 2200, 61):
-        site = Site(MemoryStorage(), 8192)
+        site = FlowSite(MemoryStorage(), 8192)
         plan = site.plan("child", CHILD_FAILS_PARENT, REMOVE_DONE if how == "gone" else 0)
         child, parent = site.family(plan)
         site.begin(child)
@@ -197,7 +197,7 @@ def test_an_end_and_what_follows_lie_in_one_batch_wherever_the_segment_ends(how:
 
 
 def test_a_parent_longer_than_a_segment_is_not_written_whole_with_every_child() -> None:
-    site = Site(MemoryStorage(), 8192)
+    site = FlowSite(MemoryStorage(), 8192)
     *children, parent = site.family(*(site.plan(f"c{n}") for n in range(100)))
     site.commit()
     before = int(site.journal.next_segment)
@@ -210,7 +210,7 @@ def test_a_parent_longer_than_a_segment_is_not_written_whole_with_every_child() 
     site.again()
 
 
-def fill(site: Site) -> int:
+def fill(site: FlowSite) -> int:
     """Put families of ten until there is no room; return how many there are."""
     count = 0
     while True:
@@ -225,7 +225,7 @@ def fill(site: Site) -> int:
 
 def test_on_a_full_disk_a_child_with_much_to_remember_ends_later_and_others_at_once() -> None:
     storage = MemoryStorage()
-    site = Site(storage, 8192)
+    site = FlowSite(storage, 8192)
     storage.capacity = 30 * 8192
     count = fill(site)
     first = site.find("c0.0")
@@ -248,7 +248,7 @@ def test_on_a_full_disk_a_child_with_much_to_remember_ends_later_and_others_at_o
 
 
 def test_without_a_policy_a_failed_child_keeps_its_parent_waiting_until_it_is_done() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     child, parent = site.family(site.plan("child"))
     site.failed(child)
     assert (parent.state, states(parent)) == (BLOCKED, [MemberState.OPEN])
@@ -272,17 +272,17 @@ ENDS = {
 @pytest.mark.parametrize("failure", POLICIES)
 @pytest.mark.parametrize("how", ["fail", "lay aside", "stall"])
 def test_a_child_does_to_its_parent_what_it_was_put_to_do(failure: int, how: str) -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     child, _, parent = site.family(site.plan("c1", failure), site.plan("c2"))
     error = "boom"
     if how == "fail":
         site.failed(child)
     elif how == "lay aside":
-        lay_aside(site.yard, child, "boom", site.now_ms)
+        make_dead(site.yard, child, "boom", site.now_ms)
     else:
         error = "Job stalled"
         site.begin(child)
-        site.tick(31_000)
+        site.jump(31_000)
     assert child.state == DEAD
     state, members, told = ENDS[failure]
     assert (parent.state, states(parent)) == (state, members)
@@ -295,7 +295,7 @@ def test_a_child_does_to_its_parent_what_it_was_put_to_do(failure: int, how: str
 
 @pytest.mark.parametrize("failure", POLICIES)
 def test_a_removed_child_counts_as_failed(failure: int) -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     child, _, parent = site.family(site.plan("c1", failure), site.plan("c2"))
     erase(site.yard, child, site.now_ms)
     state, members, told = ENDS[failure]
@@ -306,7 +306,7 @@ def test_a_removed_child_counts_as_failed(failure: int) -> None:
 
 @pytest.mark.parametrize("failure", [CHILD_IGNORED, CHILD_REMOVED, CHILD_CONTINUES_PARENT])
 def test_a_parent_of_failed_children_goes_on(failure: int) -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     first, second, parent = site.family(site.plan("c1", failure), site.plan("c2", failure))
     site.failed(first)
     site.failed(second)
@@ -317,7 +317,7 @@ def test_a_parent_of_failed_children_goes_on(failure: int) -> None:
 
 
 def test_a_failure_is_the_business_of_the_parent_alone() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     plan = [site.plan(name) for name in ("child", "parent", "other")]
     plan[0] = site.plan("child", CHILD_FAILS_PARENT)
     plan[0].parent = 1
@@ -333,7 +333,7 @@ def test_a_failure_is_the_business_of_the_parent_alone() -> None:
 
 
 def test_a_failure_climbs_a_thousand_parents_in_one_batch() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     jobs = site.chain(1000, CHILD_FAILS_PARENT)
     site.failed(jobs[0])
     assert {int(job.state) for job in jobs} == {DEAD}
@@ -346,7 +346,7 @@ def test_a_failure_climbs_a_thousand_parents_in_one_batch() -> None:
 
 
 def test_a_chain_of_a_thousand_is_done_from_below() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     jobs = site.chain(1000, CHILD_FAILS_PARENT)
     for job in jobs:
         site.done(job, b"\x01", KEEP_NOT)
@@ -356,7 +356,7 @@ def test_a_chain_of_a_thousand_is_done_from_below() -> None:
 
 
 def test_a_parent_that_is_not_to_be_kept_dead_is_gone_with_its_own_parents_told() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     plan = [site.plan("child", CHILD_FAILS_PARENT)]
     plan.append(site.plan("middle", CHILD_FAILS_PARENT, REMOVE_DEAD))
     plan.append(site.plan("top"))
@@ -371,18 +371,18 @@ def test_a_parent_that_is_not_to_be_kept_dead_is_gone_with_its_own_parents_told(
 
 
 def test_parent_and_child_of_one_queue_may_go_together() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     plan = [site.plan("q1", CHILD_FAILS_PARENT, REMOVE_DEAD), site.plan("q2", 0, REMOVE_DEAD)]
     plan[0].parent = 1
     plan[1].depends = [0]
     child, parent = site.put_all(plan)
-    lay_aside(site.yard, child, "boom", site.now_ms)
+    make_dead(site.yard, child, "boom", site.now_ms)
     assert (child.state, parent.state) == (GONE, GONE)
     site.again()
 
 
 def test_a_running_parent_is_told_but_not_ended() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     plan = [site.plan("c1", CHILD_CONTINUES_PARENT), site.plan("c2", CHILD_FAILS_PARENT)]
     first, second, parent = site.family(*plan)
     site.failed(first)
@@ -397,7 +397,7 @@ def test_a_running_parent_is_told_but_not_ended() -> None:
 
 
 def test_a_parent_that_is_ready_already_can_still_be_failed() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     plan = [site.plan("c1", CHILD_CONTINUES_PARENT), site.plan("c2", CHILD_FAILS_PARENT)]
     first, second, parent = site.family(*plan)
     site.failed(first)
@@ -408,7 +408,7 @@ def test_a_parent_that_is_ready_already_can_still_be_failed() -> None:
 
 
 def test_children_that_are_done_after_their_parent_failed_are_found_when_it_comes_back() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     bad, good, parent = site.family(site.plan("c1", CHILD_FAILS_PARENT), site.plan("c2"))
     site.failed(bad)
     site.done(good, b"\x09")
@@ -421,7 +421,7 @@ def test_children_that_are_done_after_their_parent_failed_are_found_when_it_come
 
 
 def test_a_parent_that_parks_is_told_of_children_it_was_not_told_of() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     first, second, parent = site.family(site.plan("c1", CHILD_CONTINUES_PARENT), site.plan("c2"))
     site.failed(first)
     site.begin(parent)
@@ -439,7 +439,7 @@ def test_a_parent_that_parks_is_told_of_children_it_was_not_told_of() -> None:
 
 
 def test_a_job_that_parks_without_children_waits_for_one_to_come() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     [parent] = site.put_all([site.plan("parent")])
     site.begin(parent)
     park(site.yard, parent, site.now_ms)
@@ -457,7 +457,7 @@ def test_a_job_that_parks_without_children_waits_for_one_to_come() -> None:
 
 @pytest.mark.parametrize("delay_ms", [0, 1000])
 def test_a_queued_job_can_be_made_to_wait(delay_ms: int) -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     [parent] = site.put_all([site.plan("parent", delay_ms=delay_ms)])
     [child] = site.put_all([site.plan("child")])
     flows.link(site.yard, parent, child, "c:child", b"", site.now_ms)
@@ -469,7 +469,7 @@ def test_a_queued_job_can_be_made_to_wait(delay_ms: int) -> None:
 
 
 def test_a_child_that_is_done_holds_nobody_up() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     parent, child = site.put_all([site.plan("parent"), site.plan("child")])
     site.done(child, b"\x03")
     flows.link(site.yard, parent, child, "c:child", b"", site.now_ms)
@@ -482,7 +482,7 @@ def test_a_child_that_is_done_holds_nobody_up() -> None:
 
 
 def test_a_successor_takes_the_place_of_one_that_failed() -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     old, parent = site.family(site.plan("child"))
     site.failed(old)
     erase(site.yard, old, site.now_ms)
@@ -497,15 +497,15 @@ def test_a_successor_takes_the_place_of_one_that_failed() -> None:
 
 @pytest.mark.parametrize("failure", POLICIES)
 def test_a_child_that_failed_before_it_was_tied_acts_then(failure: int) -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     plan = [site.plan("parent"), site.plan("child", failure), site.plan("other")]
     plan[0].depends = [1, 2]
     parent, child, _ = site.put_all(plan)
     site.failed(child)
     assert states(parent) == [MemberState.OPEN, MemberState.OPEN]
-    news = FieldWriter()
-    news.numbers(Tag.PARENT, (parent.id,), b"")
-    site.yard.note(child, news.done())
+    changes = FieldWriter()
+    changes.numbers(Tag.PARENT, (parent.id,), b"")
+    site.yard.note(child, changes.done())
     flows.catch_up(site.yard, parent, child, site.now_ms)
     assert (parent.state, states(parent)) == ENDS[failure][:2]
     site.again()
@@ -514,7 +514,7 @@ def test_a_child_that_failed_before_it_was_tied_acts_then(failure: int) -> None:
 # -- all of it together ------------------------------------------------------------------------
 
 
-def check_no_one_waits_in_vain(site: Site) -> None:
+def check_no_one_waits_in_vain(site: FlowSite) -> None:
     """A job that waits has someone to wait for, or has lost one, or never had one."""
     for job in site.yard.jobs.all():
         if job.state != BLOCKED:
@@ -528,7 +528,7 @@ def check_no_one_waits_in_vain(site: Site) -> None:
                 assert job in (site.yard.names.dependents.get(int(child.id)) or ())
 
 
-def random_flow(site: Site, luck: random.Random, number: int) -> None:
+def random_flow(site: FlowSite, luck: random.Random, number: int) -> None:
     plan: list[Planned] = []
     for each in range(luck.randint(1, 6)):
         flags = luck.choice([0, 0, REMOVE_DONE, REMOVE_DEAD])
@@ -544,7 +544,7 @@ def random_flow(site: Site, luck: random.Random, number: int) -> None:
     site.put_all(plan)
 
 
-def random_step(site: Site, luck: random.Random, number: int) -> None:
+def random_step(site: FlowSite, luck: random.Random, number: int) -> None:
     yard = site.yard
     jobs = list(yard.jobs.all())
     leased = [job for job in jobs if job.state == LEASED]
@@ -570,13 +570,13 @@ def random_step(site: Site, luck: random.Random, number: int) -> None:
         revive(yard, luck.choice(resting), site.now_ms)
     elif act == 8 and luck.random() < 0.3:
         erase(yard, luck.choice(jobs), site.now_ms)
-    site.tick(luck.choice([0, 0, 20]))
+    site.jump(luck.choice([0, 0, 20]))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_happens_no_one_waits_in_vain_and_a_kill_changes_nothing(seed: int) -> None:
     luck = random.Random(seed)
-    site = Site(MemoryStorage(), 8192)
+    site = FlowSite(MemoryStorage(), 8192)
     for number in range(300):
         random_step(site, luck, number)
         check_no_one_waits_in_vain(site)

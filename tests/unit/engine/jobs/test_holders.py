@@ -4,7 +4,8 @@ from jobyard.engine.jobs.clearing import REMOVAL_UNITS, KickTask
 from jobyard.engine.jobs.finish import bury
 from jobyard.engine.jobs.holders import FEW_LEASES, drop_holder
 from jobyard.engine.state.tasks import UNITS_PER_TURN
-from tests.support.yards import OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.yard import OpenYard
 
 
 def finish(site: OpenYard) -> int:
@@ -39,7 +40,7 @@ def test_a_lease_that_is_not_given_back_in_time_runs_out() -> None:
         site.put(ttr_ms=1000)
         site.take(site.lease_set)
     drop_holder(site.yard, site.lease_set, None, site.now_ms)
-    site.tick(1000)
+    site.jump(1000)
     assert site.yard.counters.timed_out_total() == 2
     finish(site)
     recount(site.yard)

@@ -5,7 +5,7 @@ from jobyard.engine.jobs.move import (
     erase,
     kick,
     kick_job,
-    lay_aside,
+    make_dead,
     promote,
     remove,
     revive,
@@ -18,8 +18,11 @@ from jobyard.errors import NotFound, YardFull
 from jobyard.model.details import FailureReason, JobDetails
 from jobyard.model.job import DEAD, DELAYED, DONE, GONE, LEASED, MSGPACK, RAW, READY, Job
 from jobyard.model.policy import REMOVE_DEAD, Policy
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def with_buried(count: int) -> OpenYard:
@@ -121,7 +124,7 @@ def test_a_queue_goes_with_its_last_job_when_it_is_removed() -> None:
     job = site.put(queue="q", delay_ms=1000)
     remove(site.yard, job, site.now_ms)
     assert "q" not in site.yard.queues
-    assert site.tick(5000) > site.now_ms, "the timer of a queue that is gone never fires"
+    assert site.jump(5000) > site.now_ms, "the timer of a queue that is gone never fires"
     recount(site.yard)
 
 
@@ -160,7 +163,7 @@ def test_delayed_jobs_stand_in_line_by_when_they_were_due() -> None:
     site = OpenYard()
     later, sooner = site.enter(delay_ms=900), site.enter(delay_ms=300)
     between = site.enter(delay_ms=600)
-    site.tick(1000)
+    site.jump(1000)
     assert pulled(site) == [sooner.id, between.id, later.id]
 
 
@@ -170,7 +173,7 @@ def test_a_job_brought_back_has_all_its_attempts_before_it(state: int) -> None:
     job = dead_one(site) if state == DEAD else done_one(site)
     other = site.enter()
     site.commit()
-    site.tick(100)
+    site.jump(100)
     job.counters().stalls = 2
     revive(site.yard, job, site.now_ms)
     details = job.ensure_details()
@@ -205,16 +208,16 @@ def test_a_new_rank_counts_at_once() -> None:
     set_rank(site.yard, delayed, 0, site.now_ms)
     assert delayed.state == DELAYED
     recount(site.yard)
-    site.tick(500)
+    site.jump(500)
     assert pulled(site) == [3, 4, 1, 2]
 
 
 def test_a_new_delay_counts_from_now() -> None:
     site = OpenYard(MemoryStorage())
     job = site.enter(delay_ms=1000)
-    site.tick(600)
+    site.jump(600)
     set_due(site.yard, job, 1000, site.now_ms)
-    assert site.tick(999) == site.now_ms + 1
+    assert site.jump(999) == site.now_ms + 1
     assert (job.state, job.delay_ms) == (DELAYED, 1000)
     set_due(site.yard, job, 0, site.now_ms)
     assert job.state == READY
@@ -226,14 +229,14 @@ def test_a_new_delay_counts_from_now() -> None:
 def test_a_job_laid_aside_is_dead_without_an_attempt() -> None:
     site = OpenYard(MemoryStorage())
     job = site.enter()
-    lay_aside(site.yard, job, "discarded", site.now_ms)
+    make_dead(site.yard, job, "discarded", site.now_ms)
     outcome = job.outcome()
     assert (job.state, job.attempts) == (DEAD, 0)
     assert (outcome.reason, outcome.error) == (FailureReason.UNKNOWN, "discarded")
     policy = Policy(0)
     policy.flags = REMOVE_DEAD
     gone = site.enter(policy=policy)
-    lay_aside(site.yard, gone, "discarded", site.now_ms)
+    make_dead(site.yard, gone, "discarded", site.now_ms)
     assert gone.state == GONE
     recount(site.yard)
 
@@ -338,9 +341,9 @@ def ttl_of(ms: int) -> Policy:
 def test_a_job_nobody_took_in_time_is_gone(delay_ms: int) -> None:
     site = OpenYard(MemoryStorage())
     job = site.enter(delay_ms=delay_ms, policy=ttl_of(1000))
-    assert site.tick(999) == NOW_MS + 1000
+    assert site.jump(999) == NOW_MS + 1000
     assert job.state != GONE
-    site.tick(1)
+    site.jump(1)
     assert job.state == GONE
     recount(site.yard)
 
@@ -350,14 +353,14 @@ def test_a_job_that_runs_may_outlive_its_time_but_not_wait_again() -> None:
     finished, failed = (site.enter(policy=ttl_of(1000)) for _ in range(2))
     site.run(finished)
     site.run(failed)
-    site.tick(1500)
+    site.jump(1500)
     assert (finished.state, failed.state) == (LEASED, LEASED)
     complete(site.yard, finished, b"", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     fail(site.yard, failed, "no", site.now_ms)
     recount(site.yard)
-    site.tick()
+    site.jump()
     assert (finished.state, failed.state) == (DONE, GONE)
-    site.tick(9000)
+    site.jump(9000)
     assert finished.state == DONE
     recount(site.yard)
 
@@ -368,8 +371,8 @@ def test_a_time_to_live_goes_on_over_a_restart() -> None:
     site.enter(policy=ttl_of(1000))
     site.commit()
     again = OpenYard(storage.cut_off(), NOW_MS + 600)
-    assert again.tick(399) == NOW_MS + 1000
+    assert again.jump(399) == NOW_MS + 1000
     assert again.yard.jobs.count == 1
-    again.tick(1)
+    again.jump(1)
     assert again.yard.jobs.count == 0
     recount(again.yard)

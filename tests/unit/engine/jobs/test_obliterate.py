@@ -7,12 +7,12 @@ from jobyard.engine.state.names import AWAITED_LATELY
 from jobyard.model.index.sharded_dict import PART_SIZE
 from jobyard.model.job import READY
 from jobyard.model.policy import CHILD_REMOVED
-from tests.support.families import Site
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import recount
+from tests.support.engine.flows import FlowSite
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 
-def begun(site: Site, queue: str) -> Obliteration:
+def begun(site: FlowSite, queue: str) -> Obliteration:
     """An obliteration of a queue, as far as one small slice comes."""
     site.yard.tasks.units_per_turn = 100
     site.yard.tasks.proceed(site.now_ms)
@@ -21,7 +21,7 @@ def begun(site: Site, queue: str) -> Obliteration:
     return task
 
 
-def add_families(site: Site, count: int, queue: str) -> None:
+def add_families(site: FlowSite, count: int, queue: str) -> None:
     """Add jobs to a queue, each with a job of another queue that waits for it."""
     for at in range(count):
         number = f"{int(site.yard.jobs.count)} {at}"
@@ -33,7 +33,7 @@ def add_families(site: Site, count: int, queue: str) -> None:
 
 @pytest.mark.parametrize("late", [3, AWAITED_LATELY + 3])
 def test_jobs_that_others_wait_for_are_found_over_turns(late: int) -> None:
-    site = Site(MemoryStorage())
+    site = FlowSite(MemoryStorage())
     add_families(site, 500, "o")
     add_families(site, 4 * PART_SIZE, "q")
     assert site.yard.names.dependents.parts_count() > 1

@@ -1,7 +1,15 @@
 import pytest
 
 from jobyard.engine.jobs.move import remove
-from jobyard.engine.jobs.put import NewJob, enter, give_back_seqs, intern, make_room, room_for
+from jobyard.engine.jobs.put import (
+    NewJob,
+    enter,
+    give_back_seqs,
+    intern,
+    make_job,
+    make_room,
+    room_for,
+)
 from jobyard.engine.topics.topic_queue import drop_topic_queue, open_topic_queue
 from jobyard.errors import YardFull
 from jobyard.model.details import JobDetails
@@ -9,9 +17,12 @@ from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import DELAYED, LEASED, MSGPACK, READY
 from jobyard.model.limits import URGENT_RANK
 from jobyard.model.policy import LIFO, Policy
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, config
-from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+from tests.support.engine.topics import Topic, config
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def test_a_job_without_a_delay_is_ready() -> None:
@@ -26,9 +37,9 @@ def test_a_job_with_a_delay_waits_for_its_time() -> None:
     site = OpenYard()
     job = site.put(delay_ms=1500)
     assert (job.state, job.due_ms) == (DELAYED, NOW_MS + 1500)
-    assert site.tick(1499) == NOW_MS + 1500
+    assert site.jump(1499) == NOW_MS + 1500
     assert job.state == DELAYED
-    site.tick(1)
+    site.jump(1)
     assert job.state == READY
     recount(site.yard)
 
@@ -47,7 +58,7 @@ def test_ready_jobs_of_low_rank_count_as_urgent() -> None:
     site.put(rank=URGENT_RANK)
     site.put(rank=0, delay_ms=1000)
     assert site.yard.urgent_count == 1
-    site.tick(1000)
+    site.jump(1000)
     assert site.yard.urgent_count == 2
     recount(site.yard)
 
@@ -71,7 +82,7 @@ def test_a_delayed_job_is_given_to_who_waits_when_its_time_comes() -> None:
     client.say(b"reserve\r\n")
     site.put(b"abc", delay_ms=1000)
     assert client.hear() == b""
-    site.tick(1000)
+    site.jump(1000)
     assert client.hear() == b"RESERVED 1 3\r\nabc\r\n"
 
 
@@ -132,7 +143,7 @@ def test_the_room_of_a_wish_is_never_too_small() -> None:
         room = room_for(queue, new_job)
         before = site.journal.open_bytes()
         make_room(site.yard, room, site.now_ms)
-        enter(site.yard, queue, new_job, site.now_ms)
+        enter(site.yard, make_job(queue, new_job), site.now_ms)
         assert before < site.journal.open_bytes() <= before + room
 
 
@@ -173,7 +184,7 @@ def test_a_policy_that_was_forgotten_is_written_down_again() -> None:
     new_job = NewJob(BUNQUEUE, MSGPACK, b"")
     new_job.policy = known
     make_room(site.yard, room_for(site.queue(), new_job), site.now_ms)
-    job = enter(site.yard, site.queue(), new_job, site.now_ms)
+    job = enter(site.yard, make_job(site.queue(), new_job), site.now_ms)
     site.commit()
     again = OpenYard(storage.cut_off())
     found = again.yard.jobs.get(job.id)
@@ -231,8 +242,8 @@ def test_seqs_are_reserved_for_no_queue_that_waits_for_its_syncs() -> None:
         site = Topic(MemoryStorage(), given=given, ids_ahead=ids_ahead)
         site.write(b"1")
         assert site.t.seq_limit == 1
-        assert site.journal.sync_wanted == 0
-        assert site.again().t.next_seq == 2
+        assert site.journal.seqs_sync_batch == 0
+        assert site.after_a_crash().t.next_seq == 2
 
 
 def test_a_queue_made_anew_begins_at_the_first_seq() -> None:

@@ -13,12 +13,15 @@ from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import GONE, MSGPACK, Job
 from jobyard.model.queue import Queue
 from jobyard.model.topic.log import TopicFull
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
-from tests.support.bare_flows import family
-from tests.support.glides import GlideYard
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import config
-from tests.support.yards import OpenYard, recount, snapshot
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.flows import family
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.engine.glides import GlideYard
+from tests.support.engine.topics import config
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 @pytest.fixture
@@ -27,13 +30,15 @@ def site() -> BareBunqueue:
 
 
 @pytest.fixture
-def client(site: BareBunqueue) -> BareClient:
+def client(site: BareBunqueue) -> BunqueueClient:
     """Return a client of a topic `t` that holds two jobs at most, and evicts the oldest."""
     open_topic_queue(site.yard, "t", config(cap_records=2), site.now_ms)
     return site.connect()
 
 
-def refused_unchanged(site: BareBunqueue, client: BareClient, cmd: str, **fields: object) -> str:
+def refused_unchanged(
+    site: BareBunqueue, client: BunqueueClient, cmd: str, **fields: object
+) -> str:
     """Send a command that is refused and changes nothing; return why."""
     before = snapshot(site.yard)
     appended = site.yard.journal.appended
@@ -47,7 +52,7 @@ def refused_unchanged(site: BareBunqueue, client: BareClient, cmd: str, **fields
 # -- PUSH --------------------------------------------------------------------------------------
 
 
-def test_a_full_group_evicts_nothing(site: BareBunqueue, client: BareClient) -> None:
+def test_a_full_group_evicts_nothing(site: BareBunqueue, client: BunqueueClient) -> None:
     client.push("t")
     client.push("t", groupId="g")
     given = {"groupId": "g", "groupMaxSize": 1}
@@ -56,7 +61,7 @@ def test_a_full_group_evicts_nothing(site: BareBunqueue, client: BareClient) -> 
 
 
 def test_a_dependency_that_is_not_found_evicts_nothing(
-    site: BareBunqueue, client: BareClient
+    site: BareBunqueue, client: BunqueueClient
 ) -> None:
     client.push("t")
     client.push("t")
@@ -64,7 +69,7 @@ def test_a_dependency_that_is_not_found_evicts_nothing(
 
 
 def test_a_key_that_cannot_be_replaced_evicts_nothing(
-    site: BareBunqueue, client: BareClient
+    site: BareBunqueue, client: BunqueueClient
 ) -> None:
     client.push("t")
     needed = client.push("t", uniqueKey="k")
@@ -74,7 +79,7 @@ def test_a_key_that_cannot_be_replaced_evicts_nothing(
 
 
 def test_a_job_may_depend_on_the_one_that_is_evicted_for_it(
-    site: BareBunqueue, client: BareClient
+    site: BareBunqueue, client: BunqueueClient
 ) -> None:
     client.push("t", jobId="old")
     client.push("t")
@@ -85,7 +90,7 @@ def test_a_job_may_depend_on_the_one_that_is_evicted_for_it(
 
 
 def test_a_parent_that_is_evicted_for_its_child_is_not_linked(
-    site: BareBunqueue, client: BareClient
+    site: BareBunqueue, client: BunqueueClient
 ) -> None:
     client.push("t", jobId="p")
     client.push("t")
@@ -120,7 +125,9 @@ def test_links_without_room_evict_nothing() -> None:
 # -- PUSHB and PUSHF ---------------------------------------------------------------------------
 
 
-def test_a_batch_with_a_refused_job_evicts_nothing(site: BareBunqueue, client: BareClient) -> None:
+def test_a_batch_with_a_refused_job_evicts_nothing(
+    site: BareBunqueue, client: BunqueueClient
+) -> None:
     client.push("t")
     client.push("t", groupId="g")
     jobs = [{"data": 1}, {"data": 2, "groupId": "g", "groupMaxSize": 1}]

@@ -7,8 +7,10 @@ from jobyard.engine.jobs.queues import (
     pause,
 )
 from jobyard.model.limits import NEVER_MS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def test_a_queue_is_made_once() -> None:
@@ -60,7 +62,7 @@ def test_a_queue_that_died_forgets_its_counters_and_its_pause() -> None:
     job = site.put(queue="q")
     pause(site.yard, job.queue, 5000, site.now_ms)
     site.connect().say(b"delete %d\r\n" % job.id)
-    assert site.tick() == NEVER_MS
+    assert site.jump() == NEVER_MS
     again = site.put(queue="q").queue
     assert again is not job.queue
     assert (again.total_count, again.pause_until_ms, again.next_seq) == (1, 0, 2)
@@ -77,9 +79,9 @@ def test_the_latest_pause_wins() -> None:
     assert (queue.pause_ms, queue.pauses_count) == (2000, 2)
     client.say(b"reserve\r\n")
     site.put(b"x")
-    assert site.tick(1999) == NOW_MS + 2000
+    assert site.jump(1999) == NOW_MS + 2000
     assert client.hear() == b""
-    site.tick(1)
+    site.jump(1)
     assert client.hear() == b"RESERVED 1 1\r\nx\r\n"
     assert queue.pause_ms == 0
 
@@ -91,9 +93,9 @@ def test_a_longer_pause_is_not_cut_short_by_the_timer_of_the_first() -> None:
     pause(site.yard, site.queue(), 5000, site.now_ms)
     client.say(b"reserve\r\n")
     site.put(b"x")
-    site.tick(1000)
+    site.jump(1000)
     assert client.hear() == b""
-    site.tick(4000)
+    site.jump(4000)
     assert client.hear().startswith(b"RESERVED")
 
 
@@ -115,9 +117,9 @@ def test_delays_that_end_during_a_pause_wait_for_its_end() -> None:
     site.put(b"a", delay_ms=1000)
     site.put(b"b", delay_ms=4000)
     pause(site.yard, site.queue(), 3000, site.now_ms)
-    assert site.tick(1000) == NOW_MS + 3000
+    assert site.jump(1000) == NOW_MS + 3000
     assert site.yard.ready_count == 1
     assert client.hear() == b""
-    assert site.tick(2000) == NOW_MS + 4000
+    assert site.jump(2000) == NOW_MS + 4000
     assert client.hear() == b"RESERVED 1 1\r\na\r\n"
     recount(site.yard)

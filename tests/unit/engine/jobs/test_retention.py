@@ -17,8 +17,9 @@ from jobyard.model.job import DEAD, DONE, GONE, READY, Job
 from jobyard.model.limits import FULL_WAIT_MS
 from jobyard.model.policy import PLAIN, REMOVE_DEAD, REMOVE_DONE, Policy
 from jobyard.model.throttle.settings import DAY_MS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def stand(storage: MemoryStorage | None = None, **changes: int) -> OpenYard:
@@ -57,9 +58,9 @@ def timers(site: OpenYard) -> int:
 def test_a_dead_job_goes_at_its_age() -> None:
     site = stand(dead_age_ms=500)
     job = bury(site)
-    site.tick(499)
+    site.jump(499)
     assert job.state == DEAD
-    site.tick(1)
+    site.jump(1)
     assert job.state == GONE
     recount(site.yard)
 
@@ -67,9 +68,9 @@ def test_a_dead_job_goes_at_its_age() -> None:
 def test_a_dead_job_goes_after_a_week_where_nothing_is_set() -> None:
     site = stand()
     job = bury(site)
-    site.tick(7 * DAY_MS - 1)
+    site.jump(7 * DAY_MS - 1)
     assert job.state == DEAD
-    site.tick(1)
+    site.jump(1)
     assert job.state == GONE
     assert timers(site) == 0
     assert "q" not in site.yard.queues
@@ -79,18 +80,18 @@ def test_a_dead_job_may_stay_for_ever() -> None:
     site = stand(dead_age_ms=-1)
     job = bury(site)
     assert timers(site) == 0
-    site.tick(1000 * DAY_MS)
+    site.jump(1000 * DAY_MS)
     assert job.state == DEAD
 
 
 def test_a_done_job_goes_after_a_week() -> None:
     site = stand()
     first = finish(site)
-    site.tick(1000)
+    site.jump(1000)
     second = finish(site)
-    site.tick(DONE_AGE_MS - 1000)
+    site.jump(DONE_AGE_MS - 1000)
     assert (first.state, second.state) == (GONE, DONE)
-    site.tick(1000)
+    site.jump(1000)
     assert second.state == GONE
     recount(site.yard)
 
@@ -104,7 +105,7 @@ def test_jobs_of_beanstalk_stay() -> None:
     assert client.say(b"bury %d 0\r\n" % number) == b"BURIED\r\n"
     other = bury(site)
     assert other.state == DEAD
-    site.tick(1000)
+    site.jump(1000)
     assert other.state == GONE
     job = site.yard.jobs.get(number)
     assert job is not None
@@ -118,7 +119,7 @@ def test_more_than_the_greatest_number_are_not_kept() -> None:
     settings.dead_max = 2
     set_settings(site.yard, site.queue("q"), settings, site.now_ms)
     jobs.append(bury(site))
-    site.tick(GAP_MS)
+    site.jump(GAP_MS)
     assert [job.state for job in jobs] == [GONE] * 4 + [DEAD] * 2
     recount(site.yard)
 
@@ -136,7 +137,7 @@ def test_jobs_of_beanstalk_take_nobody_s_place() -> None:
         assert site.queue("q").perishable_count == min(turn + 1, 2)
         recount(site.yard)
     assert site.yard.dead_count == 5
-    site.tick(GAP_MS)
+    site.jump(GAP_MS)
     assert site.yard.dead_count == 5
 
 
@@ -144,9 +145,9 @@ def test_many_go_in_slices() -> None:
     site = stand(dead_age_ms=500)
     for _ in range(RING_MAX + 10):
         bury(site)
-    site.tick(500)
+    site.jump(500)
     assert site.yard.dead_count == 10
-    site.tick(GAP_MS)
+    site.jump(GAP_MS)
     assert site.yard.dead_count == 0
     recount(site.yard)
 
@@ -155,13 +156,13 @@ def test_a_dead_job_is_tried_again_after_twice_as_long_each_time() -> None:
     site = stand(dead_auto_retry=True, dead_retry_ms=1000, dead_retries_max=2)
     job = bury(site)
     for wait_ms in (1000, 2000):
-        site.tick(wait_ms - 1)
+        site.jump(wait_ms - 1)
         assert job.state == DEAD
-        site.tick(1)
+        site.jump(1)
         assert (job.state, job.attempts) == (READY, 0)
         site.run(job)
         fail(site.yard, job, "again", site.now_ms, is_final=True)
-    site.tick(100_000)
+    site.jump(100_000)
     assert job.state == DEAD
     assert job.ensure_details().retries == 2
     recount(site.yard)
@@ -175,10 +176,10 @@ def test_a_retry_waits_for_room_on_the_disk() -> None:
     storage.capacity = storage.used()
     # No file of the journal has room for the whole of it any more.
     job.ensure_details().protocol_fields = b"x" * site.journal.segment_size
-    site.tick(1000)
+    site.jump(1000)
     assert job.state == DEAD
     storage.capacity = None
-    site.tick(FULL_WAIT_MS)
+    site.jump(FULL_WAIT_MS)
     assert job.state == READY
 
 
@@ -192,10 +193,10 @@ def test_what_is_due_waits_for_room_on_the_disk() -> None:
     while site.journal.records_count != before:
         before = site.journal.records_count
         site.journal.append_clean()
-    assert site.tick(500) == site.now_ms + FULL_WAIT_MS
+    assert site.jump(500) == site.now_ms + FULL_WAIT_MS
     assert job.state == DEAD
     storage.capacity = None
-    site.tick(FULL_WAIT_MS)
+    site.jump(FULL_WAIT_MS)
     assert job.state == GONE
     recount(site.yard)
 
@@ -204,7 +205,7 @@ def test_a_job_that_was_kicked_is_forgotten_by_its_alarm() -> None:
     site = stand(dead_age_ms=500)
     job = bury(site)
     kick_job(site.yard, job.id, site.now_ms)
-    site.tick(1000)
+    site.jump(1000)
     assert job.state == READY
     assert timers(site) == 0
 
@@ -225,9 +226,9 @@ def test_a_restart_sets_the_alarms_again() -> None:
     site.commit()
     again = OpenYard(storage.killed(), site.now_ms + 1000)
     watch(again.yard, again.now_ms)
-    again.tick(3900)
+    again.jump(3900)
     assert again.yard.jobs.get(job_id) is not None
-    again.tick(200)
+    again.jump(200)
     assert again.yard.jobs.get(job_id) is None
     recount(again.yard)
 
@@ -266,7 +267,7 @@ def test_one_ring_looks_at_so_many_and_the_next_goes_on_behind_them() -> None:
     site.now_ms += 500
     tick(site.yard, site.now_ms)
     assert job.state == DEAD
-    site.tick(2 * GAP_MS)
+    site.jump(2 * GAP_MS)
     assert job.state == GONE
     assert timers(site) == 0
     recount(site.yard)

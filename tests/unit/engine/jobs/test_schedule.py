@@ -21,20 +21,20 @@ from jobyard.model.job import LEASED, MSGPACK
 from jobyard.model.lease import Lease
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.bunqueue.door import DetachedHolder
-from tests.support.crons import (
+from tests.support.engine.crons import (
     Advice,
     jobs,
     kept,
     kept_executions,
     make,
-    pass_time,
-    reboot,
     start,
     times,
     wish_of,
 )
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 HOUR_MS = 3_600_000
 # The next whole minute after the tests begin.
@@ -54,7 +54,7 @@ def site(request: pytest.FixtureRequest) -> OpenYard:
 def test_an_expression_fires_at_each_of_its_slots(site: OpenYard) -> None:
     cron = start(site, make(site, schedule=EVERY_MINUTE))
     assert cron.next_wall_ms() == MINUTE
-    pass_time(site, MINUTE - NOW_MS + 2 * 60_000)
+    site.tick(MINUTE - NOW_MS + 2 * 60_000)
     assert times(site) == [MINUTE, MINUTE + 60_000, MINUTE + 120_000]
     assert (cron.executions, cron.last_slot_ms) == (3, MINUTE + 120_000)
     assert cron.next_wall_ms() == MINUTE + 180_000
@@ -63,7 +63,7 @@ def test_an_expression_fires_at_each_of_its_slots(site: OpenYard) -> None:
 
 def test_an_expression_of_seconds_fires_every_second(site: OpenYard) -> None:
     start(site, make(site, schedule=EVERY_SECOND))
-    pass_time(site, 5000)
+    site.tick(5000)
     assert times(site) == [NOW_MS + 1000 * n for n in range(1, 6)]
 
 
@@ -72,7 +72,7 @@ def test_the_job_of_a_run_is_as_asked(site: OpenYard) -> None:
     cron.rank = -7
     cron.delay_ms = 500
     start(site, cron)
-    pass_time(site, 1000)
+    site.tick(1000)
     (job,) = jobs(site)
     assert (job.queue.name, job.rank, job.delay_ms) == ("q", -7, 500)
     assert (job.family, job.codec, site.yard.bodies.fetch(job)) == (BUNQUEUE, MSGPACK, b"\x01")
@@ -81,10 +81,10 @@ def test_the_job_of_a_run_is_as_asked(site: OpenYard) -> None:
 
 def test_an_interval_keeps_its_rhythm_however_late_it_is(site: OpenYard) -> None:
     cron = start(site, make(site, every_ms=100))
-    site.tick(350)
+    site.jump(350)
     assert len(jobs(site)) == 1, "what was passed over is one run"
     assert cron.next_ms == NOW_MS + 400
-    site.tick(50)
+    site.jump(50)
     assert len(jobs(site)) == 2
     assert cron.next_ms == NOW_MS + 500
 
@@ -104,13 +104,13 @@ def test_the_first_run_may_be_immediate_but_only_the_first(site: OpenYard) -> No
 
 def test_a_new_definition_goes_on_counting_and_fires_no_slot_again(site: OpenYard) -> None:
     old = start(site, make(site, schedule=EVERY_MINUTE))
-    pass_time(site, MINUTE - NOW_MS)
+    site.tick(MINUTE - NOW_MS)
     new = start(site, make(site, schedule=EVERY_MINUTE))
     assert kept(site) is new
     assert (new.executions, new.last_slot_ms, old.pos) == (1, MINUTE, -1)
-    pass_time(site, 59_999)
+    site.tick(59_999)
     assert len(jobs(site)) == 1
-    pass_time(site, 1)
+    site.tick(1)
     assert len(jobs(site)) == 2
 
 
@@ -118,27 +118,27 @@ def test_a_cron_that_ran_often_enough_is_gone(site: OpenYard) -> None:
     cron = make(site, every_ms=10)
     cron.max_limit = 2
     start(site, cron)
-    pass_time(site, 100)
+    site.tick(100)
     assert len(jobs(site)) == 2
     assert find_cron(site.yard, "c") is None
     if site.storage is not None:
-        assert find_cron(reboot(site).yard, "c") is None
+        assert find_cron(site.reboot().yard, "c") is None
 
 
 def test_a_new_limit_that_is_reached_already_lets_it_go_without_a_run(site: OpenYard) -> None:
     start(site, make(site, every_ms=10))
-    pass_time(site, 30)
+    site.tick(30)
     cron = make(site, every_ms=10)
     cron.max_limit = 3
     start(site, cron)
-    pass_time(site, 100)
+    site.tick(100)
     assert len(jobs(site)) == 3
     assert find_cron(site.yard, "c") is None
 
 
 def test_a_dropped_cron_fires_no_more(site: OpenYard) -> None:
     drop_cron(site.yard, start(site, make(site, schedule=EVERY_SECOND)))
-    pass_time(site, 5000)
+    site.tick(5000)
     assert jobs(site) == []
     assert site.yard.next_timer_ms() == NEVER_MS, "nothing is left to watch the wall for"
 
@@ -155,21 +155,21 @@ def test_an_expression_without_a_slot_is_refused(site: OpenYard) -> None:
 def test_a_clock_put_forward_is_followed_within_a_second_by_one_run(site: OpenYard) -> None:
     cron = start(site, make(site, schedule=EVERY_MINUTE))
     site.journal.wall_offset_ms = HOUR_MS
-    pass_time(site, 1000)
+    site.tick(1000)
     assert cron.executions == 1
     assert cron.last_slot_ms == MINUTE
     assert cron.next_wall_ms() == MINUTE + HOUR_MS
-    pass_time(site, MINUTE - NOW_MS)
+    site.tick(MINUTE - NOW_MS)
     assert cron.executions == 2
 
 
 def test_a_clock_set_back_fires_no_slot_twice(site: OpenYard) -> None:
     cron = start(site, make(site, schedule=EVERY_MINUTE))
-    pass_time(site, MINUTE - NOW_MS)
+    site.tick(MINUTE - NOW_MS)
     site.journal.wall_offset_ms = -10 * 60_000
-    pass_time(site, 11 * 60_000 - 1)
+    site.tick(11 * 60_000 - 1)
     assert cron.executions == 1
-    pass_time(site, 1)
+    site.tick(1)
     assert cron.executions == 2
     assert cron.last_slot_ms == MINUTE + 60_000
 
@@ -178,35 +178,35 @@ def test_a_clock_set_back_brings_slots_nearer_that_were_not_fired(site: OpenYard
     cron = start(site, make(site, schedule="0 * * * *"))
     hour = cron.next_wall_ms()
     site.journal.wall_offset_ms = -HOUR_MS
-    pass_time(site, 1000)
+    site.tick(1000)
     assert cron.next_wall_ms() == hour - HOUR_MS
 
 
 def test_a_clock_gone_wrong_for_a_while_does_not_silence_a_cron_for_years(site: OpenYard) -> None:
     cron = start(site, make(site, schedule=EVERY_MINUTE))
     site.journal.wall_offset_ms = 4 * 365 * 24 * HOUR_MS
-    pass_time(site, 61_000)
+    site.tick(61_000)
     fired = int(cron.executions)
     site.journal.wall_offset_ms = 0
-    pass_time(site, 61_000)
+    site.tick(61_000)
     assert cron.executions == fired + 1
 
 
 def test_a_small_correction_makes_no_run_early(site: OpenYard) -> None:
     cron = start(site, make(site, schedule=EVERY_MINUTE))
     site.journal.wall_offset_ms = -40
-    pass_time(site, MINUTE - NOW_MS + 39)
+    site.tick(MINUTE - NOW_MS + 39)
     assert cron.executions == 0
-    pass_time(site, 1)
+    site.tick(1)
     assert times(site) == [MINUTE]
 
 
 def test_an_interval_does_not_ask_the_wall(site: OpenYard) -> None:
     start(site, make(site, every_ms=1000))
     site.journal.wall_offset_ms = HOUR_MS
-    pass_time(site, 2000)
+    site.tick(2000)
     site.journal.wall_offset_ms = -HOUR_MS
-    pass_time(site, 2000)
+    site.tick(2000)
     assert len(jobs(site)) == 4
 
 
@@ -222,7 +222,7 @@ def test_a_cron_is_the_same_after_a_restart() -> None:
     cron.max_limit = 9
     cron.flags = 0
     start(site, cron, is_immediate=True)
-    again = kept(reboot(site, 1000))
+    again = kept(site.reboot(1000))
     assert again.encode() == cron.encode()
     assert again.encode_progress() == cron.encode_progress()
     assert again.next_wall_ms() == cron.next_wall_ms()
@@ -234,12 +234,12 @@ def test_slots_missed_while_stopped_are_skipped_by_default(schedule: str) -> Non
     cron = make(site, schedule=schedule, every_ms=0 if schedule else 60_000)
     start(site, cron)
     planned = int(cron.next_wall_ms())
-    late = reboot(site, 10 * 60_000)
+    late = site.reboot(10 * 60_000)
     again = kept(late)
     assert again.next_wall_ms() == planned + 10 * 60_000
-    pass_time(late, 0)
+    late.tick(0)
     assert jobs(late) == []
-    pass_time(late, 60_000)
+    late.tick(60_000)
     assert len(jobs(late)) == 1
 
 
@@ -249,10 +249,10 @@ def test_slots_missed_while_stopped_may_be_made_up_for_once(schedule: str) -> No
     cron = make(site, schedule=schedule, every_ms=0 if schedule else 60_000)
     cron.flags = 0
     start(site, cron)
-    late = reboot(site, 10 * 60_000)
-    pass_time(late, 0)
+    late = site.reboot(10 * 60_000)
+    late.tick(0)
     assert len(jobs(late)) == 1
-    pass_time(late, 60_000)
+    late.tick(60_000)
     assert len(jobs(late)) == 2
 
 
@@ -261,22 +261,22 @@ def test_a_slot_is_not_fired_again_by_the_next_boot() -> None:
     cron = make(site, schedule=EVERY_MINUTE)
     cron.flags = 0
     start(site, cron)
-    pass_time(site, MINUTE - NOW_MS)
+    site.tick(MINUTE - NOW_MS)
     site.commit()
     assert isinstance(site.storage, MemoryStorage)
     # The wall clock was set back meanwhile.
     early = OpenYard(site.storage.killed(), MINUTE - 30_000)
-    pass_time(early, 89_999)
+    early.tick(89_999)
     assert len(jobs(early)) == 1
-    pass_time(early, 1)
+    early.tick(1)
     assert len(jobs(early)) == 2
 
 
 def test_an_interval_is_waited_for_no_longer_than_once() -> None:
     site = OpenYard(MemoryStorage())
     start(site, make(site, every_ms=60_000))
-    early = reboot(site, -24 * HOUR_MS)
-    pass_time(early, 60_000)
+    early = site.reboot(-24 * HOUR_MS)
+    early.tick(60_000)
     assert len(jobs(early)) == 1
 
 
@@ -285,13 +285,13 @@ def test_a_zone_that_is_known_no_more_does_not_stop_the_start() -> None:
     cron = start(site, make(site, schedule=EVERY_MINUTE))
     cron.zone = "Atlantis/Center"
     site.journal.set_entry(EntryKind.CRON, b"=c", cron.encode())
-    late = reboot(site, HOUR_MS)
+    late = site.reboot(HOUR_MS)
     again = kept(late)
     assert (again.zone, again.next_wall_ms()) == ("Atlantis/Center", NEVER_MS)
-    pass_time(late, HOUR_MS)
+    late.tick(HOUR_MS)
     assert jobs(late) == []
     start(late, make(late, schedule=EVERY_MINUTE))
-    pass_time(late, 60_000)
+    late.tick(60_000)
     assert len(jobs(late)) == 1
 
 
@@ -299,9 +299,9 @@ def test_a_zone_that_is_known_no_more_does_not_stop_the_start() -> None:
 def test_a_cron_whose_progress_is_lost_begins_anew(schedule: str) -> None:
     site = OpenYard(MemoryStorage())
     start(site, make(site, schedule=schedule, every_ms=0 if schedule else 60_000))
-    pass_time(site, 120_000)
+    site.tick(120_000)
     site.journal.drop_entry(EntryKind.CRON, b"#c")
-    late = reboot(site)
+    late = site.reboot()
     assert kept_executions(late) == 0
     assert 0 < kept(late).next_wall_ms() - late.now_ms <= 60_000
 
@@ -315,14 +315,14 @@ def test_a_cron_and_the_job_it_made_lie_in_one_batch() -> None:
     assert entry is not None
     segments: set[int] = set()
     for n in range(200):
-        site.tick(10)
+        site.jump(10)
         newest = jobs(site)[n]
         assert entry.segment == newest.place >> 32
         segments.add(int(entry.segment))
         if n % 3 == 0:
             site.commit()
     assert len(segments) > 3
-    assert kept(reboot(site)).executions == 200
+    assert kept(site.reboot()).executions == 200
 
 
 def test_a_crash_leaves_a_run_and_its_job_or_neither() -> None:
@@ -330,7 +330,7 @@ def test_a_crash_leaves_a_run_and_its_job_or_neither() -> None:
     site = OpenYard(storage)
     start(site, make(site, every_ms=10))
     for done in range(20):
-        site.tick(10)
+        site.jump(10)
         found = OpenYard(storage.killed(), site.now_ms)
         assert kept_executions(found) == len(jobs(found)) == done
         site.commit()
@@ -343,11 +343,11 @@ def test_crons_survive_compaction() -> None:
     drop_cron(site.yard, kept(site, "gone"))
     lease_set = site.yard.new_lease_set(DetachedHolder())
     for _ in range(300):
-        site.tick(10)
+        site.jump(10)
         complete(site.yard, site.take(lease_set, "q").job, b"", 0, 0, site.now_ms)
         site.commit()
     site.compact()
-    late = reboot(site)
+    late = site.reboot()
     assert kept(late).executions == 300
     assert find_cron(late.yard, "gone") is None
     recount(late.yard)
@@ -356,12 +356,12 @@ def test_crons_survive_compaction() -> None:
 def test_a_policy_forgotten_between_two_runs_is_remembered_anew() -> None:
     site = OpenYard(MemoryStorage())
     start(site, make(site, every_ms=10))
-    site.tick(10)
+    site.jump(10)
     lease_set = site.yard.new_lease_set(DetachedHolder())
     complete(site.yard, site.take(lease_set, "q").job, b"", 0, 0, site.now_ms)
     _forget_unused(site.yard)
-    site.tick(10)
-    (job,) = jobs(reboot(site))
+    site.jump(10)
+    (job,) = jobs(site.reboot())
     assert job.policy.name == "tick"
 
 
@@ -378,7 +378,7 @@ class Recorder:
     def advance(self, ms: int) -> None:
         for _ in range(ms // 10_000):
             before = kept_executions(self.site)
-            self.site.tick(10_000)
+            self.site.jump(10_000)
             cron = kept(self.site)
             if cron.executions > before:
                 assert cron.executions == before + 1, "a slot at a time"
@@ -432,13 +432,13 @@ def test_a_run_is_put_off_while_there_is_no_room() -> None:
     site = OpenYard(budget=2000)
     cron = start(site, make(site, every_ms=50))
     cron.body = bytes(2000)
-    site.tick(50)
+    site.jump(50)
     assert (cron.executions, jobs(site)) == (0, [])
     assert "q" not in site.yard.queues
     cron.body = b"\x01"
-    site.tick(999)
+    site.jump(999)
     assert jobs(site) == []
-    site.tick(1)
+    site.jump(1)
     assert len(jobs(site)) == 1
 
 
@@ -453,12 +453,12 @@ def test_a_run_that_lives_keeps_the_next_one_out(site: OpenYard) -> None:
     cron = make(site, every_ms=10)
     cron.unique_key = "cron:c"
     start(site, cron)
-    pass_time(site, 50)
+    site.tick(50)
     assert len(jobs(site)) == 1
     assert cron.executions == 5, "a run that was kept out counts"
     lease_set = site.yard.new_lease_set(DetachedHolder())
     complete(site.yard, site.take(lease_set, "q").job, b"", 0, 0, site.now_ms)
-    pass_time(site, 10)
+    site.tick(10)
     assert len(jobs(site)) == 1
 
 
@@ -467,7 +467,7 @@ def test_a_key_ends_with_its_time(site: OpenYard) -> None:
     cron.unique_key = "k"
     cron.key_ttl_ms = 25
     start(site, cron)
-    pass_time(site, 40)
+    site.tick(40)
     assert [job.created_ms - NOW_MS for job in jobs(site)] == [10, 40]
 
 
@@ -477,7 +477,7 @@ def test_a_key_may_be_extended_by_runs_that_are_kept_out(site: OpenYard) -> None
     cron.key_mode = KEY_EXTENDS
     cron.key_ttl_ms = 25
     start(site, cron)
-    pass_time(site, 100)
+    site.tick(100)
     assert len(jobs(site)) == 1
 
 
@@ -486,11 +486,11 @@ def test_a_run_may_replace_the_one_before_unless_it_is_held(site: OpenYard) -> N
     cron.unique_key = "k"
     cron.key_mode = KEY_REPLACES
     start(site, cron)
-    pass_time(site, 30)
+    site.tick(30)
     (job,) = jobs(site)
     assert job.created_ms == NOW_MS + 30
     site.take(site.yard.new_lease_set(DetachedHolder()), "q")
-    pass_time(site, 20)
+    site.tick(20)
     assert [each.created_ms - NOW_MS for each in jobs(site)] == [30, 50]
     # The key is not given back to the one that runs on, neither by the end of the other nor by a
     # restart.
@@ -502,12 +502,12 @@ def test_a_cron_may_wait_for_a_worker(site: OpenYard) -> None:
     cron = make(site, schedule=EVERY_SECOND)
     cron.flags = SKIPS_IDLE
     start(site, cron)
-    pass_time(site, 2000)
+    site.tick(2000)
     crons_of(site.yard).hooks = advice
-    pass_time(site, 2000)
+    site.tick(2000)
     assert (cron.executions, jobs(site)) == (0, [])
     advice.queues.add("q")
-    pass_time(site, 1000)
+    site.tick(1000)
     assert times(site) == [NOW_MS + 5000]
 
 
@@ -518,7 +518,7 @@ def test_the_run_of_a_cron_goes_with_its_holder_for_as_long_as_there_is_a_next(
     cron.unique_key = "cron:c"
     start(site, cron)
     for is_cron in (True, False):
-        pass_time(site, 10)
+        site.tick(10)
         lease_set = site.yard.new_lease_set(DetachedHolder())
         site.take(lease_set, "q")
         if not is_cron:
@@ -538,7 +538,7 @@ def repeating(site: OpenYard) -> tuple[Advice, Lease]:
     cron = make(site, every_ms=10)
     cron.max_limit = 1
     start(site, cron)
-    site.tick(10)
+    site.jump(10)
     lease = site.take(site.yard.new_lease_set(DetachedHolder()), "q")
     lease.job.ensure_details().protocol_fields = b"\x80"
     return advice, lease

@@ -7,8 +7,10 @@ from jobyard.errors import NotFound
 from jobyard.model.job import LEASED
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def test_the_least_rank_goes_first_and_the_oldest_within_it() -> None:
@@ -32,7 +34,7 @@ def test_a_lease_runs_for_the_time_to_run_from_the_moment_it_is_given() -> None:
     site = OpenYard()
     lease_set = site.connect().lease_set
     site.put(b"abc", ttr_ms=5000)
-    site.tick(100)
+    site.jump(100)
     lease = site.take(lease_set)
     assert (lease.started_ms, lease.sort_key, lease.ttl_ms) == (NOW_MS + 100, NOW_MS + 5100, 5000)
     assert (lease.body, lease.job.deliveries, lease.job.state) == (b"abc", 1, LEASED)
@@ -133,7 +135,7 @@ def test_a_damaged_job_is_passed_over_and_the_next_is_given_to_who_waits() -> No
     storage.flip(site.journal.hot.name, damaged.place & 0xFFFFFFFF, 0)
     client = site.connect()
     client.say(b"reserve\r\n")
-    site.tick(1000)
+    site.jump(1000)
     assert client.hear() == b"RESERVED 2 6\r\nsecond\r\n"
     recount(site.yard)
 
@@ -146,7 +148,7 @@ def test_who_waits_goes_on_waiting_when_the_only_job_is_damaged() -> None:
     storage.flip(site.journal.hot.name, damaged.place & 0xFFFFFFFF, 0)
     client = site.connect()
     client.say(b"reserve\r\n")
-    site.tick(1000)
+    site.jump(1000)
     assert client.hear() == b""
     site.put(b"good")
     assert client.hear() == b"RESERVED 2 4\r\ngood\r\n"

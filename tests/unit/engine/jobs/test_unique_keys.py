@@ -3,10 +3,12 @@
 import pytest
 
 from jobyard.engine.jobs.unique_keys import claim, is_needed, owner_of, room_to_claim
-from jobyard.model.details import KEY_EXTENDS, KEY_PLAIN, KEY_REPLACES, JobDetails, Member
+from jobyard.model.details import KEY_EXTENDS, KEY_PLAIN, KEY_REPLACES, JobDetails
 from jobyard.model.job import GONE, LEASED, READY
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount
+from jobyard.model.members import Member
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def keyed(mode: int = KEY_PLAIN, ttl_ms: int = 0, until_ms: int = 0) -> JobDetails:

@@ -12,7 +12,7 @@ from jobyard.model.topic.columns import Column
 from jobyard.model.topic.config import FSYNC
 from jobyard.model.topic.log import LogTopic
 from jobyard.model.topic.log_chunk import CHUNK_ROWS
-from tests.support.logs import (
+from tests.support.engine.logs import (
     MANY,
     Record,
     contents,
@@ -22,8 +22,8 @@ from tests.support.logs import (
     row,
     write,
 )
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def numbers(column: Column) -> list[int]:
@@ -47,7 +47,7 @@ def texts(column: Column) -> list[str]:
 
 
 def records(page: LogColumns) -> list[Record]:
-    seqs, times, tags, nodes, metas, data = page.columns()
+    seqs, times, tags, nodes, metas, data, _ = page.columns()
     found = list(
         zip(
             numbers(seqs),

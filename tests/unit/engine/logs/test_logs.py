@@ -17,7 +17,7 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.model.topic.config import EPHEMERAL, FSYNC
 from jobyard.model.topic.log import LogTopic, OpenLogReader, TopicFull, WriteTooLarge
 from jobyard.model.topic.log_chunk import CHUNK_ROWS
-from tests.support.logs import (
+from tests.support.engine.logs import (
     config_of,
     contents,
     delete_below,
@@ -29,8 +29,10 @@ from tests.support.logs import (
     seqs,
     write,
 )
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 class Listener(OpenLogReader):
@@ -239,7 +241,7 @@ def test_records_go_when_their_time_is_over() -> None:
     site = OpenYard()
     log = new_log(site, ttl_ms=1000)
     fill(site, log, 2)
-    site.tick(600)
+    site.jump(600)
     fill(site, log, 1)
     site.now_ms += 400
     assert page_of(site, log).count == 3
@@ -248,7 +250,7 @@ def test_records_go_when_their_time_is_over() -> None:
     assert seqs(page) == [3]
     assert page.tombstone is not None
     assert page.tombstone.reason == "ttl"
-    site.tick(2000)
+    site.jump(2000)
     assert log.count == 0, "the timer lets go of what nobody reads"
     page = page_of(site, log, 2)
     assert (page.next_from_seq, page.earliest_seq, page.count) == (3, 4, 0)
@@ -475,7 +477,7 @@ def test_logs_that_promise_nothing_write_no_records() -> None:
     assert page_of(site, log).count == 200
     assert delete_tagged(site, log, "t") > 0
     assert delete_below(site, log, 200) > 0
-    site.tick(2000)
+    site.jump(2000)
     assert page_of(site, log).count == 0
     assert site.journal.records_count == count
     assert not site.journal.has_open_records()
@@ -493,7 +495,7 @@ def test_an_answer_waits_for_the_batch_of_its_write() -> None:
     assert json.loads(b"".join(page_of(site, log).records))["$seq"] == 1
 
 
-def test_very_many_records_are_let_go_over_turns() -> None:
+def test_very_many_records_are_removed_over_turns() -> None:
     site = OpenYard()
     many = 3 * int(TRIM_ROWS)
     aged = new_log(site, "aged", ttl_ms=5000)

@@ -8,7 +8,7 @@ from jobyard.errors import TextDamaged, YardFull
 from jobyard.model.topic.config import EPHEMERAL, FSYNC
 from jobyard.model.topic.log import LogTopic
 from jobyard.model.topic.log_chunk import CHUNK_ROWS
-from tests.support.logs import (
+from tests.support.engine.logs import (
     contents,
     delete_below,
     delete_tagged,
@@ -19,8 +19,10 @@ from tests.support.logs import (
     seqs,
     write,
 )
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 ROWS = 5 * CHUNK_ROWS
 

@@ -1,9 +1,10 @@
 """Keys of writes to a log, more than one write or one turn can expire."""
 
 from jobyard.engine.logs.logs import drop_log
-from tests.support.logs import new_log, row, write
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount
+from tests.support.engine.logs import new_log, row, write
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def test_very_many_keys_whose_time_is_over_are_forgotten_with_several_writes() -> None:

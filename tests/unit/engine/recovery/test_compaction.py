@@ -14,9 +14,12 @@ from jobyard.engine.recovery.compaction import (
 from jobyard.journal.format.segment import BATCH_HEADER_SIZE, COLD, SEGMENT_HEADER_SIZE
 from jobyard.model.job import Job
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.random_run import RandomRun
-from tests.support.yards import SEGMENT_SIZE, OpenYard, buried, recount, snapshot
+from tests.support.random.beanstalk import RandomRun
+from tests.support.site.recount import recount
+from tests.support.site.site import SEGMENT_SIZE
+from tests.support.site.snapshot import buried, snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def filled(count: int = 100, size: int = 1500) -> tuple[OpenYard, MemoryStorage, list[Job]]:
@@ -173,7 +176,7 @@ def test_the_yard_is_the_same_before_and_after_every_step(seed: int) -> None:
             site.commit()
         if number % 3 == 0:
             site.commit()
-            site.tick()
+            site.jump()
             before = snapshot(site.yard)
             site.compactor.step()
             site.commit()
@@ -181,7 +184,7 @@ def test_the_yard_is_the_same_before_and_after_every_step(seed: int) -> None:
             recount(site.yard)
         if number % 30 == 0:
             site.commit()
-            site.tick()
+            site.jump()
             again = OpenYard(storage.cut_off(), site.now_ms, segment_size=16_384)
             assert snapshot(again.yard) == snapshot(site.yard)
             recount(again.yard)
@@ -296,7 +299,7 @@ def test_a_queue_keeps_its_name_when_the_record_of_it_goes() -> None:
 # -- files -------------------------------------------------------------------------------------
 
 
-def test_a_victim_is_let_go_only_after_the_copies_are_durable() -> None:
+def test_a_victim_is_removed_only_after_the_copies_are_durable() -> None:
     site, storage, jobs = filled(60)
     remove_all(site, jobs[3:])
     victim = site.journal.segments[jobs[0].place >> 32].name

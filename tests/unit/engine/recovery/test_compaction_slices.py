@@ -1,7 +1,9 @@
 from jobyard.engine.jobs.move import remove
 from jobyard.engine.recovery.compaction import Compactor
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def test_a_long_batch_is_copied_in_slices() -> None:

@@ -6,8 +6,10 @@ from jobyard.engine.state.names import rules_of
 from jobyard.model.details import JobDetails
 from jobyard.model.job import MSGPACK
 from jobyard.model.throttle.settings import NO_LIMIT
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def limited(site: OpenYard, queue: str, concurrency: int) -> None:
@@ -62,7 +64,7 @@ def test_what_is_set_for_a_group_outlasts_a_restart_with_its_rate_used_up() -> N
     found = rules_of(again.queue("q")).groups["g"]
     assert (found.concurrency, found.jobs_count) == (2, 1)
     assert again.pull("q") is None
-    again.tick(100)
+    again.jump(100)
     assert again.pull("q") is not None
 
 
@@ -76,5 +78,5 @@ def test_a_limit_of_the_rate_begins_full_when_it_is_set_and_empty_after_a_restar
     again = reopened(site, storage)
     assert site.pull() is not None
     assert again.pull() is None
-    again.tick(1000)
+    again.jump(1000)
     assert again.pull() is not None

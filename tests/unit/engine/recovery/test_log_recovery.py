@@ -8,7 +8,7 @@ from jobyard.engine.logs.erase import erase_seqs
 from jobyard.engine.logs.logs import HoldsRecords, drop_log, set_config
 from jobyard.model.topic.config import DISK, EPHEMERAL, FSYNC, MEMORY
 from jobyard.model.topic.log import LogTopic
-from tests.support.logs import (
+from tests.support.engine.logs import (
     config_of,
     contents,
     delete_below,
@@ -19,8 +19,11 @@ from tests.support.logs import (
     seqs,
     write,
 )
-from tests.support.memory_storage import MemoryStorage, stop_everywhere
-from tests.support.yards import NOW_MS, OpenYard, batches, log_facts, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import log_facts, snapshot
+from tests.support.site.storage import MemoryStorage, stop_everywhere
+from tests.support.site.yard import OpenYard, batches
 
 
 def begin() -> tuple[OpenYard, LogTopic]:
@@ -136,11 +139,11 @@ def test_records_go_in_time_behind_one_from_before_the_clock_was_set_back() -> N
     write(site, log, row(1))
     other = again(site, -3_600_000)
     log = other.yard.logs["log"]
-    other.tick(5000)
+    other.jump(5000)
     write(other, log, row(2))
     assert seqs(page_of(other, log)) == [1, 2]
     delete_below(other, log, 2)
-    other.tick(3001)
+    other.jump(3001)
     assert log.count == 0, "though nobody reads or appends"
 
 

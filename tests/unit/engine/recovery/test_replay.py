@@ -2,7 +2,8 @@ import pytest
 
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, bury, complete, release
 from jobyard.engine.jobs.move import remove
-from jobyard.engine.recovery.replay import Replay, replay_all
+from jobyard.engine.recovery.open_yard import replay_all
+from jobyard.engine.recovery.replay import Replay
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
@@ -16,8 +17,11 @@ from jobyard.journal.format.segment import (
 from jobyard.journal.journal import Journal
 from jobyard.journal.recovery.reader import Reader
 from jobyard.model.job import DELAYED, MSGPACK, READY
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, SEGMENT_SIZE, OpenYard, live_bytes, recount, snapshot
+from tests.support.site.recount import live_bytes, recount
+from tests.support.site.site import NOW_MS, SEGMENT_SIZE
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 HOUR_MS = 3_600_000
 YEARS_MS = 10 * 365 * 24 * HOUR_MS
@@ -82,9 +86,9 @@ def test_what_is_left_of_a_delay_follows_the_wall_clock_within_the_delay(
         if left_ms:
             assert job.due_ms == NOW_MS + later_ms + left_ms
     if left_ms:
-        assert again.tick(left_ms - 1) == again.now_ms + 1
+        assert again.jump(left_ms - 1) == again.now_ms + 1
         assert again.yard.ready_count == 0
-        again.tick(1)
+        again.jump(1)
     assert again.yard.ready_count == 2
     recount(again.yard)
 
@@ -117,7 +121,7 @@ def test_a_job_ended_late_keeps_the_place_it_got_when_its_delay_was_over() -> No
     storage = MemoryStorage()
     site = OpenYard(storage)
     job = site.enter(delay_ms=900)
-    site.tick(900)
+    site.jump(900)
     # By a client that had it before, and lost it: no lease record states that the delay is over.
     complete(site.yard, job, b"", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     site.commit()
@@ -208,7 +212,7 @@ def test_news_of_jobs_that_are_not_there_are_ignored() -> None:
     while len(site.journal.segments) < 3:
         site.take(lease_set)
         release(site.yard, job, 0, 1000, site.now_ms)
-        site.tick(1000)
+        site.jump(1000)
         site.take(lease_set)
         bury(site.yard, job, 0, site.now_ms)
         site.connect().say(b"kick 1\r\n")

@@ -9,8 +9,10 @@ from jobyard.model.details import JobDetails
 from jobyard.model.job import MSGPACK, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.throttle.settings import Group
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def grouped(site: OpenYard, name: str, rank: int = 0) -> Job:
@@ -120,9 +122,9 @@ def test_a_rate_lets_the_first_pass_at_once_and_the_others_in_time() -> None:
     assert pulled(site) == ["x", "x"]
     rules = rules_of(site.queue())
     assert next_open_ms(site.queue(), rules, site.now_ms) == NOW_MS + 500
-    site.tick(499)
+    site.jump(499)
     assert pulled(site) == []
-    site.tick(1)
+    site.jump(1)
     assert pulled(site) == ["x"]
 
 
@@ -136,9 +138,9 @@ def test_who_waits_is_served_when_the_rate_allows_it() -> None:
     served = []
     for _ in range(3):
         served.append([len(client.lease_set.leases.items) for client in clients])
-        site.tick(999)
+        site.jump(999)
         assert [len(client.lease_set.leases.items) for client in clients] == served[-1]
-        site.tick(1)
+        site.jump(1)
     assert served == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     recount(site.yard)
 
@@ -154,7 +156,7 @@ def test_a_group_whose_rate_is_used_up_lets_the_others_pass() -> None:
     set_group(site.yard, site.queue(), group, site.now_ms)
     assert pulled(site) == ["a", "b", "b"]
     assert next_open_ms(site.queue(), rules_of(site.queue()), site.now_ms) == NOW_MS + 1000
-    site.tick(1000)
+    site.jump(1000)
     assert pulled(site) == ["a"]
 
 
@@ -164,7 +166,7 @@ def test_a_group_closed_for_a_time_is_passed_over_until_then() -> None:
     group_of(site, "a").closed_until_ms = NOW_MS + 300
     assert pulled(site) == []
     assert next_open_ms(site.queue(), rules_of(site.queue()), site.now_ms) == NOW_MS + 300
-    site.tick(300)
+    site.jump(300)
     assert pulled(site) == ["a"]
 
 

@@ -4,7 +4,8 @@ from jobyard.engine.jobs.queues import copy_settings, set_settings
 from jobyard.engine.state import bus
 from jobyard.engine.state.bus import Event, OpenListener
 from jobyard.model.job import MSGPACK
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.site import NOW_MS
+from tests.support.site.yard import OpenYard
 
 
 class Ear(OpenListener):
@@ -60,7 +61,7 @@ def test_the_life_of_a_job_is_told_in_order() -> None:
         bus.EventName.RETRIED,
     ]
     site.run(job)
-    site.tick(3000)
+    site.jump(3000)
     assert ear.kinds() == [bus.EventName.PULLED, bus.EventName.STALLED, bus.EventName.RETRIED]
     complete(site.yard, site.run(job), b"r", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     assert ear.events[-1].result == b"r"

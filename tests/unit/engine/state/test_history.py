@@ -1,11 +1,19 @@
 from jobyard.engine.jobs.finish import finish
 from jobyard.engine.jobs.move import remove
+from jobyard.engine.logs.logs import append, open_log
 from jobyard.engine.recovery.compaction import Compactor
-from jobyard.engine.state.history import has_history, read_history, seq_at
+from jobyard.engine.recovery.open_yard import open_yard
+from jobyard.engine.state.history import has_history, read_history, seq_at, yard_id
+from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.topic_queue import drop_topic_queue, open_topic_queue
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import config
-from tests.support.yards import ALL_HISTORY, NOW_MS, OpenYard
+from jobyard.journal.bodies import Bodies
+from jobyard.journal.journal import Journal
+from jobyard.model.topic.config import TopicConfig
+from jobyard.model.topic.log import LogRecord
+from tests.support.engine.topics import config
+from tests.support.site.site import ALL_HISTORY, NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def rows_of(site: OpenYard) -> list[tuple[int, str, str, int]]:
@@ -61,7 +69,7 @@ def test_a_segment_in_the_window_is_not_compacted() -> None:
     before = rows_of(site)
     assert site.compact() == 0
     assert rows_of(site) == before
-    site.tick(ALL_HISTORY[0] + 1)
+    site.jump(ALL_HISTORY[0] + 1)
     site.compact()
     assert len(site.journal.segments) < 4
     page = read_history(site.yard, 0, 1000)
@@ -193,7 +201,7 @@ def test_a_window_that_is_switched_on_later_begins_there() -> None:
 def test_the_first_row_of_a_time_is_found() -> None:
     site = OpenYard(MemoryStorage(), window=ALL_HISTORY, segment_size=256 << 10)
     for _ in range(300):
-        site.tick(10)
+        site.jump(10)
         site.put(b"x" * 2000)
         site.commit()
     rows = read_history(site.yard, 0, 1000, 1 << 30).rows
@@ -204,3 +212,62 @@ def test_the_first_row_of_a_time_is_found() -> None:
         assert seq_at(site.yard, NOW_MS + 10 * index + 5) == rows[index].seq
     head = read_history(site.yard, 0, 1).head_seq
     assert seq_at(site.yard, NOW_MS + 3001) == head + 1
+
+
+def test_the_id_of_a_data_directory_is_that_of_its_first_start() -> None:
+    storage = MemoryStorage()
+    found = []
+    for drawn in ("", "first", "second"):
+        journal = Journal(storage, 1 << 16, ids_ahead=False)
+        yard = Yard(journal, Bodies(journal, 1 << 20))
+        open_yard(yard, storage, NOW_MS, yard_id=drawn)
+        found.append(yard_id(yard))
+        journal.commit()
+    assert found == ["1", "first", "first"]
+    site = OpenYard(storage, segment_size=1 << 14, window=(ALL_HISTORY[0], 40_000))
+    for _ in range(200):
+        site.put(b"x" * 1500)
+        remove(site.yard, site.yard.jobs.all()[0], site.now_ms)
+    site.commit()
+    site.compact()
+    assert yard_id(site.yard) == "first"
+    again = OpenYard(storage.cut_off(), site.now_ms, window=ALL_HISTORY)
+    assert yard_id(again.yard) == "first"
+
+
+def test_segments_without_rows_lose_nothing_and_keep_their_time() -> None:
+    storage = MemoryStorage()
+    window = (1000, 1 << 40)
+    site = OpenYard(storage, segment_size=1 << 14, window=window)
+    history = site.journal.history
+    log = open_log(site.yard, "log", TopicConfig(), site.now_ms)
+    for _ in range(30):
+        append(site.yard, log, [LogRecord(b'"%b"' % (b"x" * 2000), b"")], "", site.now_ms)
+        site.commit()
+        site.now_ms += 10
+    history.trim(site.now_ms)
+    kept = len(history.segments)
+    assert kept > 2
+    assert (history.last_row, history.rows_floor <= 1) == (0, True)
+    site.now_ms += 900
+    history.trim(site.now_ms)
+    assert 1 < len(history.segments) < kept
+    assert history.floor > history.rows_floor
+    assert history.rows_floor <= 1
+    job = site.put()
+    append(site.yard, log, [LogRecord(b"1", b"")], "", site.now_ms)
+    site.commit()
+    (row,) = read_history(site.yard, 0, 100).rows
+    assert (history.last_row, row.job_id) == (row.seq, job.id)
+    assert history.next_durable - 1 > row.seq
+    again = OpenYard(storage.cut_off(), site.now_ms, segment_size=1 << 14, window=window)
+    assert again.journal.history.last_row == row.seq
+    newest = [int(segment.newest_ms) for segment in again.journal.history.segments]
+    assert newest == sorted(newest)
+    assert newest[-1] == site.now_ms
+    site.now_ms += 2000
+    append(site.yard, log, [LogRecord(b"1" * 14_000, b"")], "", site.now_ms)
+    append(site.yard, log, [LogRecord(b"1" * 14_000, b"")], "", site.now_ms)
+    site.commit()
+    history.trim(site.now_ms)
+    assert history.rows_floor == row.seq + 1

@@ -32,7 +32,7 @@ def test_who_has_not_found_anything_yet_is_told_again() -> None:
     watchers = HistoryWatchers()
     one = Counter()
     watchers.hold(one, 3)
-    watchers.tell_again()
+    watchers.notify_next_turn()
     assert not watchers.look(3)
     assert not watchers.look(3)
     assert one.told == 1
@@ -43,7 +43,7 @@ def test_one_that_asks_while_it_is_told_is_told_in_the_next_turn() -> None:
         def events_came(self) -> None:
             super().events_came()
             if self.told < 3:
-                watchers.tell_again()
+                watchers.notify_next_turn()
 
     watchers = HistoryWatchers()
     one = Greedy()

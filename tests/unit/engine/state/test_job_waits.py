@@ -1,7 +1,8 @@
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
 from jobyard.engine.state.job_waits import JobWait, OpenJobWaiter
 from jobyard.model.job import MSGPACK, Job
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.site import NOW_MS
+from tests.support.site.yard import OpenYard
 
 
 class Friend(OpenJobWaiter):
@@ -37,9 +38,9 @@ def test_who_waited_enough_hears_nothing_came() -> None:
     site = OpenYard()
     job, friend = site.enter(), Friend()
     waiting(site, job, friend)
-    assert site.tick(999) == NOW_MS + 1000
+    assert site.jump(999) == NOW_MS + 1000
     assert friend.heard == []
-    site.tick(1)
+    site.jump(1)
     assert friend.heard == [None]
     complete(site.yard, site.run(job), b"late", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     assert friend.heard == [None]

@@ -24,8 +24,8 @@ from jobyard.model.details import JobDetails, Outcome
 from jobyard.model.index.item import Item
 from jobyard.model.job import DEAD, DONE, GONE, MSGPACK, Job
 from jobyard.model.policy import REMOVE_DEAD, Policy
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 Way = Callable[[OpenYard, Job], None]
 
@@ -80,7 +80,7 @@ def lost_with_its_holder(site: OpenYard, job: Job) -> None:
 
 
 def outlived(site: OpenYard, _: Job) -> None:
-    site.tick(5001)
+    site.jump(5001)
 
 
 def is_end_of(item: Item, job: Job) -> bool:

@@ -1,11 +1,14 @@
 from jobyard.engine.jobs.finish import KEEP_AS_ASKED, complete, fail
 from jobyard.engine.jobs.move import erase, kick_job, revive
 from jobyard.engine.state.names import rules_of
-from jobyard.model.details import JobDetails, Member
+from jobyard.model.details import JobDetails
 from jobyard.model.job import BLOCKED, DEAD, MSGPACK, Job
+from jobyard.model.members import Member
 from jobyard.model.policy import CHILD_FAILS_PARENT, Policy
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def keyed(key: str) -> JobDetails:
@@ -39,7 +42,7 @@ def test_a_key_belongs_to_its_job_until_that_is_final() -> None:
     assert owner(site, "k", "other") is None
     fail(site.yard, site.run(job), "once", site.now_ms)
     assert owner(site, "k") is job
-    site.tick(60_000)
+    site.jump(60_000)
     complete(site.yard, site.run(job), b"", MSGPACK, KEEP_AS_ASKED, site.now_ms)
     assert owner(site, "k") is None
     recount(site.yard)
@@ -80,7 +83,7 @@ def test_a_key_whose_time_is_over_is_not_given_back_by_a_restart() -> None:
     passing = keyed("k")
     passing.key_until_ms = site.now_ms + 500
     site.enter(details=passing)
-    site.tick(500)
+    site.jump(500)
     killed(site, site.enter(details=keyed("k")))
     revive(site.yard, older, site.now_ms)
     assert owner(site, "k") is older
@@ -98,7 +101,7 @@ def test_a_kick_brings_back_what_a_retry_would() -> None:
     assert owner(site, "k") is job
     again = reopened(site, storage)
     for each in (site, again):
-        each.tick(5000)
+        each.jump(5000)
         assert each.yard.jobs.count == 0
         assert owner(each, "k") is None
 
@@ -109,7 +112,7 @@ def test_a_key_that_is_dropped_leaves_the_alarm_of_its_job_alone() -> None:
     policy.ttl_ms = 5000
     job = site.enter(policy=policy, details=keyed("k"))
     site.yard.names.free_key(job)
-    site.tick(5000)
+    site.jump(5000)
     assert site.yard.jobs.count == 0
 
 

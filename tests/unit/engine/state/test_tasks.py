@@ -6,7 +6,8 @@ import pytest
 
 from jobyard.engine.state.tasks import FIRST_UNITS, UNITS_PER_TURN, OpenTaskOwner, Task, Tasks
 from jobyard.errors import Refused, YardFull
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.site import NOW_MS
+from tests.support.site.yard import OpenYard
 
 
 class Counting(Task):

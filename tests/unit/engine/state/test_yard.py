@@ -4,9 +4,12 @@ from hypothesis import strategies as st
 
 from jobyard.engine.state.yard import STAMP_SHIFT
 from jobyard.model.index.item import Item
-from tests.support.memory_storage import MemoryStorage
-from tests.support.random_run import RandomRun
-from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+from tests.support.random.beanstalk import RandomRun
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -33,7 +36,7 @@ def test_a_restart_at_any_moment_finds_the_same_yard(seed: int) -> None:
             site.commit()
             recount(site.yard)
             again = OpenYard(storage.cut_off(), site.now_ms, budget=20_000)
-            site.tick()
+            site.jump()
             assert snapshot(again.yard) == snapshot(site.yard)
             recount(again.yard)
 

@@ -14,9 +14,11 @@ from jobyard.engine.topics.topic_queue import drop_topic_queue
 from jobyard.errors import StorageFull, YardFull
 from jobyard.model.entry import EntryKind
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
-from tests.support.glides import GlideYard
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.engine.glides import GlideYard
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def subscribe(site: OpenYard, name: bytes = b"g", cursor: int = 0) -> Subscription:
@@ -65,7 +67,7 @@ def test_a_job_that_keeps_its_old_place_is_not_missed() -> None:
     site.put(b"late", delay_ms=1000)
     glides.add()
     assert ids(deliver(site)) == ["2"]
-    site.tick(1000)
+    site.jump(1000)
     [again] = deliver(site)
     assert id_of(again.job) == "1"
     assert again.repeat is not None
@@ -128,7 +130,7 @@ def test_what_is_noted_ends_with_the_subscription() -> None:
     verbs.unsubscribe(site.yard, site.queue(), subscription)
     assert noted(site) == []
     assert site.queue().subscriptions is None
-    site.tick(10)
+    site.jump(10)
 
 
 def half_dropped(glides: GlideYard, *, moves: bool) -> None:
@@ -185,7 +187,7 @@ def test_a_subscription_that_goes_back_gets_what_was_over(*, restarts: bool) -> 
     acknowledge(glides.site, given[300:])
     finish(glides.site)
     assert noted(glides.site) == [b"d"] * 100 + [b"g"] + [b"r"] * 200
-    glides.site.tick(5000)
+    glides.site.jump(5000)
     assert len(deliver(glides.site, count=999)) == 200
 
 
@@ -197,10 +199,10 @@ def test_very_many_repeats_become_due_over_turns() -> None:
         glides.add()
     for one in deliver(site, count=1200):
         verbs.give_again(site.yard, site.queue(), subscription, one, site.now_ms + 50, site.now_ms)
-    site.tick(50)
+    site.jump(50)
     assert len(deliver(site, count=2000)) == 500
-    site.tick(1)
-    site.tick(1)
+    site.jump(1)
+    site.jump(1)
     assert len(deliver(site, count=2000)) == 700
 
 
@@ -214,7 +216,7 @@ def test_a_repeat_of_a_job_that_went_is_forgotten() -> None:
         verbs.give_again(site.yard, queue, subscription, one, site.now_ms + due_ms, site.now_ms)
     for job in jobs:
         remove(site.yard, job, site.now_ms)
-    site.tick(5)
+    site.jump(5)
     assert deliver(site) == []
     assert noted(site) == [b"g", b"r"]
     glides.restart()
@@ -383,7 +385,7 @@ def test_an_entry_that_is_gone_and_never_acknowledged_does_not_hold_up_the_floor
     subscription.sweep_at = 0
     deliver(site)
     assert subscription.pending_count() == 2
-    site.tick(GONE_MS + 1)
+    site.jump(GONE_MS + 1)
     subscription.sweep_at = 0
     deliver(site)
     left = subscription.given_from(0, 10)

@@ -8,10 +8,10 @@ from jobyard.engine.topics import topic_queue
 from jobyard.engine.topics.routers import ROUTER_RETRY_MS, drop_router, set_router
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.router import HOPS_MAX, Router
-from tests.support.logs import config_of, contents
-from tests.support.memory_storage import MemoryStorage, PowerCut
-from tests.support.topics import Topic, config, record
-from tests.support.yards import recount
+from tests.support.engine.logs import config_of, contents
+from tests.support.engine.topics import Topic, config, record
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage, PowerCut
 
 
 def lead(site: Topic, source: str = "t", dest: str = "log", **fields: object) -> Router:
@@ -104,7 +104,7 @@ def test_a_full_destination_is_tried_again_with_the_jobs_that_are_left() -> None
     assert site.claimed() == [2]
     site.ack(2)
     erase_seqs(site.yard, site.yard.logs["log"], [1])
-    site.tick(ROUTER_RETRY_MS)
+    site.jump(ROUTER_RETRY_MS)
     assert (copies(site), router.is_behind) == ([3], False)
     recount(site.yard)
 

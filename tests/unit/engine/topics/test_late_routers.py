@@ -4,10 +4,11 @@ import pytest
 
 from jobyard.engine.topics.routers import COPY_UNITS, set_router
 from jobyard.model.topic.router import HOPS_MAX, Router
-from tests.support.logs import delete_below, new_log
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, record
-from tests.support.yards import OpenYard, recount
+from tests.support.engine.logs import delete_below, new_log
+from tests.support.engine.topics import Topic, record
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 from tests.unit.engine.topics.test_job_routers import copies
 from tests.unit.engine.topics.test_job_routers import lead as lead_jobs
 from tests.unit.engine.topics.test_routers import catch_up, data, lead, put
@@ -72,7 +73,7 @@ def test_a_restart_in_the_middle_goes_on_where_each_was(turns: int) -> None:
         site.yard.tasks.proceed(site.now_ms)
     again = OpenYard(storage.killed(), site.now_ms)
     slow_down(again)
-    again.tick(1000)
+    again.jump(1000)
     catch_up(again)
     for at in range(6):
         assert data(again, f"b{at}") == data(again, "a")
@@ -120,11 +121,11 @@ def test_what_the_destination_of_a_late_router_did_not_take_is_kept_for_it() -> 
     site.ack(*site.claimed(most=13))
     assert site.seqs() == []
     delete_below(site, full, 6)
-    site.tick(1000)
+    site.jump(1000)
     catch_up(site)
     assert copies(site, "b0") == list(range(5, 10))
     delete_below(site, full, 11)
-    site.tick(1000)
+    site.jump(1000)
     catch_up(site)
     assert copies(site, "b0") == [10, 11, 12]
     assert not site.yard.routers.by_name["t>b0"].is_late
@@ -181,6 +182,6 @@ def test_a_router_set_anew_while_it_is_late_goes_on() -> None:
     router = Router("a>b1", "a", "b1")
     router.preserve_tag = False
     set_router(site.yard, router, site.now_ms)
-    site.tick(1000)
+    site.jump(1000)
     catch_up(site)
     assert data(site, "b1") == list(range(40))

@@ -1,9 +1,9 @@
 from jobyard.engine.jobs.finish import bury
 from jobyard.engine.jobs.move import erase
 from jobyard.engine.topics import topic_queue
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, config
-from tests.support.yards import recount
+from tests.support.engine.topics import Topic, config
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 
 def test_a_stream_gets_what_is_ready_and_never_more_than_it_may_have() -> None:
@@ -24,7 +24,7 @@ def test_an_ack_a_nack_an_expiry_and_a_delete_each_bring_the_next_job_at_once() 
     assert inbox.seqs() == [2]
     assert site.nack(2, delay_ms=60_000).done == 1
     assert inbox.seqs() == [3]
-    site.tick(1000)
+    site.jump(1000)
     assert inbox.seqs() == [3]
     erase(site.yard, site.t.leased.items[0], site.now_ms)  # type: ignore[arg-type]
     assert inbox.seqs() == [4]
@@ -117,7 +117,7 @@ def test_a_stream_is_acked_by_its_node_from_anywhere_and_renewed_too() -> None:
     _, inbox = site.stream()
     lease = inbox.leases[0]
     assert site.extend(1, lease_ms=5000).done == 1
-    site.tick(1000)
+    site.jump(1000)
     assert site.ack(1, ids=[topic_queue.lease_name(site.yard, lease)]).done == 1
     assert inbox.seqs() == [1, 2]
 

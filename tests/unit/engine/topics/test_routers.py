@@ -21,9 +21,9 @@ from jobyard.model.entry import EntryKind
 from jobyard.model.topic.config import QUEUE, TopicConfig
 from jobyard.model.topic.log import LogTopic
 from jobyard.model.topic.router import EXACTLY_ONCE, HOPS_MAX, Router, decode_router, is_router_name
-from tests.support.logs import config_of, contents, delete_below, new_log, row, write
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.engine.logs import config_of, contents, delete_below, new_log, row, write
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def lead(

@@ -7,10 +7,11 @@ from jobyard.model.job import DEAD, DELAYED, DONE, GONE, JSON, LEASED, READY
 from jobyard.model.lease import Proof, Terms
 from jobyard.model.policy import Policy
 from jobyard.protocols.bunqueue.ids import id_text
-from tests.support.bare_bunqueue import BareBunqueue
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, config, record
-from tests.support.yards import TOKEN_TERMS, recount
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.engine.topics import Topic, config, record
+from tests.support.site.recount import recount
+from tests.support.site.site import TOKEN_TERMS
+from tests.support.site.storage import MemoryStorage
 
 
 def test_a_write_gives_contiguous_seqs_and_jobs_of_its_own_family() -> None:
@@ -30,7 +31,7 @@ def test_what_a_writer_says_of_a_job_stays_with_it_over_a_restart() -> None:
     site.produce(
         topic_queue.NewRecord(b"1", b'{"m":true}', "täg", "node-1"), topic_queue.NewRecord(b"2")
     )
-    for yard in (site, site.again()):
+    for yard in (site, site.after_a_crash()):
         one, two = yard.peek()
         record_meta = topic_queue.record_meta_of(one)
         assert record_meta is not None
@@ -47,7 +48,7 @@ def test_a_higher_priority_is_claimed_first_and_a_delay_is_waited_for() -> None:
     site.produce(record(), record(priority=5), record(delay_ms=100, priority=9))
     assert site.counts() == (2, 0, 1, 3)
     assert site.claimed() == [2]
-    site.tick(100)
+    site.jump(100)
     assert site.claimed() == [3]
     assert site.claimed(most=5) == [1]
 
@@ -94,7 +95,7 @@ def test_a_lease_id_fences_a_lease_that_is_over() -> None:
     site = Topic()
     site.write(b"1")
     old = topic_queue.lease_name(site.yard, site.claim(lease_ms=100)[0])
-    site.tick(100)
+    site.jump(100)
     new = topic_queue.lease_name(site.yard, site.claim()[0])
     assert site.ack(1, ids=[old]).skipped == [1]
     assert site.nack(1, ids=[old]).skipped == [1]
@@ -110,7 +111,7 @@ def test_an_ack_after_the_deadline_is_skipped_even_before_the_lease_is_swept() -
     site.now_ms += 100
     assert site.ack(1).skipped == [1]
     assert site.extend(1).skipped == [1]
-    site.tick()
+    site.jump()
     assert site.counts() == (1, 0, 0, 1)
 
 
@@ -119,7 +120,7 @@ def test_what_comes_back_goes_before_younger_work() -> None:
     site.write(b"1", b"2", b"3", b"4")
     site.claim(most=2, lease_ms=1000)
     site.nack(2)
-    site.tick(1000)
+    site.jump(1000)
     leases = site.claim(most=3)
     assert [(int(one.job.key), int(one.job.deliveries)) for one in leases] == [
         (1, 2),
@@ -134,7 +135,7 @@ def test_a_nack_with_a_delay_hides_the_job_for_that_long_and_keeps_its_place() -
     site.claim()
     assert site.nack(1, delay_ms=500).done == 1
     assert site.counts() == (1, 0, 1, 2)
-    site.tick(500)
+    site.jump(500)
     assert site.claimed(most=2) == [1, 2]
 
 
@@ -142,13 +143,13 @@ def test_an_extension_sets_the_deadline_and_counts_nothing() -> None:
     site = Topic()
     site.write(b"1")
     lease = site.claim(lease_ms=1000)[0]
-    site.tick(900)
+    site.jump(900)
     ended = site.extend(1, 9, lease_ms=1000)
     assert (ended.done, ended.skipped) == (1, [9])
     assert ended.deadlines == {1: site.now_ms + 1000}
-    site.tick(999)
+    site.jump(999)
     assert (lease.job.state, lease.job.deliveries) == (LEASED, 1)
-    site.tick(1)
+    site.jump(1)
     assert lease.job.state == READY
 
 
@@ -160,9 +161,9 @@ def test_a_node_that_holds_nothing_is_forgotten() -> None:
     site.claim(lease_ms=100, most=2)
     assert list(site.yard.nodes) == ["w"]
     site.ack(1)
-    site.tick(100)
+    site.jump(100)
     assert site.yard.nodes == {}
-    assert site.tick() > site.now_ms
+    assert site.jump() > site.now_ms
 
 
 def test_a_delete_takes_jobs_by_seq_by_tag_or_by_both() -> None:
@@ -188,7 +189,7 @@ def test_a_purge_takes_dead_jobs_alone() -> None:
     assert topic_queue.purge(site.yard, site.t, 9, site.now_ms) == 1
     assert topic_queue.purge(site.yard, site.t, 9, site.now_ms) == 0
     assert topic_queue.counts(site.t).count == 2
-    assert site.again().write(b"1").first_seq == 5
+    assert site.after_a_crash().write(b"1").first_seq == 5
 
 
 def test_dead_jobs_are_driven_back_with_their_deliveries() -> None:
@@ -217,14 +218,14 @@ def test_a_crash_ends_all_leases_and_forgets_no_delivery() -> None:
     old = topic_queue.lease_name(site.yard, site.claim(most=3, lease_ms=600_000)[0])
     site.ack(2)
     site.nack(3, delay_ms=60_000)
-    site = site.again()
+    site = site.after_a_crash()
     assert site.counts() == (2, 0, 1, 3)
     assert [(int(one.key), int(one.deliveries)) for one in site.peek()] == [(1, 1), (3, 1), (4, 0)]
     assert site.ack(1).skipped == [1]
     lease = site.claim()[0]
     assert (lease.job.key, lease.job.deliveries) == (1, 2)
     assert topic_queue.lease_name(site.yard, lease) != old
-    site = site.again().again()
+    site = site.after_a_crash().again()
     assert [int(one.deliveries) for one in site.peek()] == [2, 1, 0]
 
 
@@ -265,7 +266,7 @@ def test_a_beanstalk_client_works_on_jobs_of_a_topic() -> None:
     assert site.ack(1).skipped == [1]
     assert client.say(b"delete 1\r\n") == b"DELETED\r\n"
     client.say(b"reserve\r\n")
-    site.tick(5000)
+    site.jump(5000)
     assert site.peek()[0].state == READY
     recount(site.yard)
 
@@ -290,8 +291,8 @@ def test_a_failed_run_at_another_door_is_tried_again_later_for_ever() -> None:
         assert (job.state, job.attempts) == (DELAYED, attempt)
         wait_ms = int(job.due_ms) - site.now_ms
         assert min(60_000, 500 << attempt) <= wait_ms <= min(60_000, 1500 << attempt)
-        site.tick(wait_ms)
-    job = site.again().peek()[0]
+        site.jump(wait_ms)
+    job = site.after_a_crash().peek()[0]
     assert (job.state, job.attempts, job.stamp == site.peek()[0].stamp) == (READY, 11, True)
 
 
@@ -336,7 +337,7 @@ def test_a_claimed_job_of_bunqueue_that_stalls_is_charged_an_attempt() -> None:
     site = Topic()
     job = site.enter(b"\xc0", "t")
     site.claim(lease_ms=1000)
-    site.tick(1000)
+    site.jump(1000)
     assert (job.state, job.attempts, job.stalls()) == (READY, 1, 1)
 
 

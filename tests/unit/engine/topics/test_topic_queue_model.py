@@ -11,9 +11,11 @@ from jobyard.model.entry import EntryKind
 from jobyard.model.job import DELAYED, LEASED
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import TopicFull
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, config, record
-from tests.support.yards import NOW_MS, Snapshot, recount, snapshot
+from tests.support.engine.topics import Topic, config, record
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.snapshot import Snapshot, snapshot
+from tests.support.site.storage import MemoryStorage
 
 NODES = st.sampled_from(["a", "b"])
 TAGS = st.sampled_from(["", "x:1", "x:2", "y"])
@@ -81,7 +83,7 @@ class PlainQueue:
         size = sum(len(job.data) for job in self.jobs) + sum(sizes)
         return 0 < cap < len(self.jobs) + len(sizes) or 0 < most < size
 
-    def make_way(self, sizes: list[int]) -> bool:
+    def evict_for(self, sizes: list[int]) -> bool:
         """Evict the oldest jobs; False if the write must be refused."""
         if not self.is_full(sizes):
             return True
@@ -152,7 +154,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             done = self.site.produce(*records, key=key)
             assert (done.first_seq, done.last_seq, done.is_deduped) == (*known[:2], True)
             return
-        if not self.plain.make_way(sizes):
+        if not self.plain.evict_for(sizes):
             before = snapshot(self.site.yard)
             try:
                 self.site.produce(*records, key=key)
@@ -169,7 +171,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             self.plain.next_seq += 1
         config = self.plain.config
         if 0 < config.cap_records < len(sizes) or 0 < config.cap_bytes < sum(sizes):
-            self.plain.make_way([])
+            self.plain.evict_for([])
         assert done.last_seq == self.plain.next_seq - 1
         if key:
             self.plain.writes[key] = (int(done.first_seq), int(done.last_seq), self.now_ms)
@@ -215,9 +217,9 @@ class ClaimsMachine(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         until_ms = self.now_ms + ms
         while self.now_ms < until_ms:
-            due_ms = self.site.tick()
+            due_ms = self.site.jump()
             self.site.now_ms = max(self.now_ms, min(due_ms, until_ms))
-        self.site.tick()
+        self.site.jump()
         self.plain.tick(self.now_ms)
 
     @rule(before_seq=st.integers(0, 12))
@@ -260,7 +262,7 @@ class ClaimsMachine(RuleBasedStateMachine):
             job.node = ""
         self.saved = deepcopy(self.plain)
         self.leases.clear()
-        self.site.tick()
+        self.site.jump()
 
     @invariant()
     def same(self) -> None:

@@ -3,9 +3,9 @@ import pytest
 from jobyard.engine.jobs.move import remove
 from jobyard.engine.topics import topic_queue
 from jobyard.model.topic.log import TopicFull
-from tests.support.memory_storage import MemoryStorage
-from tests.support.topics import Topic, config, record
-from tests.support.yards import recount
+from tests.support.engine.topics import Topic, config, record
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 # -- keys of writes ----------------------------------------------------------------------------
 
@@ -13,14 +13,14 @@ from tests.support.yards import recount
 def test_a_write_with_the_same_key_is_answered_alike_for_as_long_as_configured() -> None:
     site = Topic(MemoryStorage(), given=config(idempotency_window_ms=1000))
     first = site.write(b"1", b"2", key="k")
-    site.tick(600)
+    site.jump(600)
     again = site.write(b"3", key="k")
     assert (again.first_seq, again.last_seq, again.is_deduped) == (1, 2, True)
     assert again.batch == first.batch > 0
-    site = site.again(399)
+    site = site.after_a_crash(399)
     assert site.write(b"3", key="k").is_deduped
     assert site.write(b"3", key="other").first_seq == 3
-    site.tick(1)
+    site.jump(1)
     assert not site.write(b"3", key="k").is_deduped
     assert site.seqs() == [1, 2, 3, 4]
     recount(site.yard)
@@ -30,8 +30,8 @@ def test_no_window_and_no_life_is_too_long() -> None:
     longest = (1 << 63) - 1
     site = Topic(MemoryStorage(), given=config(idempotency_window_ms=longest, ttl_ms=longest))
     site.write(b"1", key="k")
-    site.tick(1 << 40)
-    site = site.again()
+    site.jump(1 << 40)
+    site = site.after_a_crash()
     assert site.write(b"1", key="k").is_deduped
     assert site.claimed() == [1]
 
@@ -80,7 +80,7 @@ def test_a_full_queue_that_discards_lets_the_oldest_go_that_nobody_runs() -> Non
     client.say(b"put 0 0 60 1\r\na\r\n")
     assert site.seqs() == [1, 4, 5]
     assert site.write(b"1", b"2", b"3", b"4").last_seq == 9
-    site = site.again()
+    site = site.after_a_crash()
     assert site.seqs() == [1, 8, 9]
     topic_state = site.t.topic_state
     assert topic_state is not None
@@ -114,16 +114,16 @@ def test_jobs_that_outlive_their_time_go_unless_they_run() -> None:
     site = Topic(MemoryStorage(), given=config(ttl_ms=1000))
     site.write(b"1", b"2")
     site.claim(lease_ms=5000)
-    site.tick(500)
+    site.jump(500)
     site.write(b"3")
-    site.tick(500)
+    site.jump(500)
     assert site.seqs() == [1, 3]
-    site.tick(500)
+    site.jump(500)
     assert site.seqs() == [1]
     site.nack(1)
     assert site.claim() == []
     assert site.seqs() == []
-    topic_state = site.again().t.topic_state
+    topic_state = site.after_a_crash().t.topic_state
     assert topic_state is not None
     assert (topic_state.cap_floor, topic_state.ttl_floor) == (1, 4)
     recount(site.yard)
@@ -133,9 +133,9 @@ def test_a_job_that_was_given_back_too_old_goes_without_being_asked_for() -> Non
     site = Topic(given=config(ttl_ms=1000))
     site.write(b"1")
     site.claim(lease_ms=5000)
-    site.tick(1500)
+    site.jump(1500)
     site.nack(1)
-    site.tick(1000)
+    site.jump(1000)
     assert site.seqs() == []
 
 
@@ -143,11 +143,11 @@ def test_very_many_jobs_that_outlive_their_time_at_once_go_over_turns() -> None:
     site = Topic(given=config(ttl_ms=1000))
     for _ in range(15):
         site.write(*[b"x"] * 100)
-    site.tick(1000)
+    site.jump(1000)
     assert site.t.jobs_count() == 1000
-    site.tick(1)
+    site.jump(1)
     assert site.t.jobs_count() == 500
-    site.tick(1)
+    site.jump(1)
     assert site.t.jobs_count() == 0
 
 
@@ -159,7 +159,7 @@ def test_an_empty_queue_survives_a_restart_with_its_seqs() -> None:
     site.write(b"1", b"2")
     site.claim(most=2)
     site.ack(1, 2)
-    site = site.again()
+    site = site.after_a_crash()
     assert site.t.config is not None
     assert (site.t.config.cap_records, site.t.config.lease_ms) == (7, 1234)
     assert site.write(b"3").first_seq == 3
@@ -184,7 +184,7 @@ def test_no_seq_is_given_twice_when_all_that_had_one_is_compacted_away() -> None
     site.compact()
     assert other.jobs_count() == 0
     assert len(site.journal.segments) < 6
-    assert site.again().write(b"1").first_seq == 200
+    assert site.after_a_crash().write(b"1").first_seq == 200
 
 
 def test_a_queue_that_is_dropped_is_gone_with_all_it_had() -> None:
@@ -197,11 +197,11 @@ def test_a_queue_that_is_dropped_is_gone_with_all_it_had() -> None:
     assert site.yard.nodes == {}
     assert not [entry for entry in site.journal.entries.values() if not entry.is_gone]
     recount(site.yard)
-    site = site.again()
+    site = site.after_a_crash()
     assert site.t.config is not None
     assert site.t.config.cap_records == 0
     assert not site.write(b"1", key="k").is_deduped
-    assert site.again().write(b"1").first_seq == 2
+    assert site.after_a_crash().write(b"1").first_seq == 2
 
 
 def test_very_many_keys_are_forgotten_over_several_writes_and_turns() -> None:
@@ -210,7 +210,7 @@ def test_very_many_keys_are_forgotten_over_several_writes_and_turns() -> None:
     site.yard.tasks.proceed(site.now_ms)
     for at in range(300):
         site.write(b"x", key=f"k{at}")
-    site.tick(1000)
+    site.jump(1000)
     assert not site.write(b"x", key="k299").is_deduped
     assert site.write(b"x", key="k299").is_deduped
     topic_state = site.t.topic_state
@@ -226,14 +226,14 @@ def test_very_many_keys_are_forgotten_over_several_writes_and_turns() -> None:
 def test_a_longer_window_brings_no_forgotten_key_back() -> None:
     site = Topic(MemoryStorage(), given=config(idempotency_window_ms=1000))
     site.write(b"1", key="k")
-    site.tick(1000)
+    site.jump(1000)
     topic_queue.set_queue_config(site.yard, site.t, config(), site.now_ms)
     assert not site.write(b"1", key="k").is_deduped
     topic_queue.set_queue_config(site.yard, site.t, config(idempotency_window_ms=10), site.now_ms)
     site.write(b"1", key="short")
-    site.tick(10)
+    site.jump(10)
     assert not site.write(b"1", key="short").is_deduped
-    site = site.again()
+    site = site.after_a_crash()
     assert site.write(b"1", key="k").is_deduped
 
 
@@ -247,7 +247,7 @@ def test_a_queue_that_is_dropped_while_another_door_uses_it_begins_anew() -> Non
     client.say(b"put 0 0 60 1\r\na\r\n")
     assert site.t is queue
     assert site.seqs() == [1]
-    assert site.again().seqs() == [1]
+    assert site.after_a_crash().seqs() == [1]
 
 
 def test_a_queue_born_at_another_door_is_a_queue_with_a_default_configuration() -> None:
@@ -262,4 +262,4 @@ def test_a_queue_born_at_another_door_is_a_queue_with_a_default_configuration() 
     assert "born" not in site.yard.queues
     site.put(b"1", "born")
     topic_queue.open_topic_queue(site.yard, "born", config(), site.now_ms)
-    assert site.again().queue("born").config is not None
+    assert site.after_a_crash().queue("born").config is not None

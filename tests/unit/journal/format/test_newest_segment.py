@@ -3,8 +3,8 @@ import pytest
 from jobyard.errors import JournalDamaged
 from jobyard.journal.format.newest_segment import NEWEST_FILE, SIZE, check_newest, note_newest
 from jobyard.journal.format.segment import segment_name
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def noted(number: int) -> MemoryStorage:

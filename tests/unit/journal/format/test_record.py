@@ -1,9 +1,10 @@
 import struct
+from zlib import crc32
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobyard.engine.jobs.finish import bury, finish, release
+from jobyard.engine.jobs.finish import KEEP_AS_ASKED, bury, complete, finish, release
 from jobyard.engine.jobs.move import kick_job, promote, remove, set_due, set_rank
 from jobyard.engine.jobs.take import take_job
 from jobyard.engine.recovery.compaction import Compactor
@@ -17,8 +18,11 @@ from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, MSGPACK, RAW, 
 from jobyard.model.limits import INLINE_BODY_MAX, U32_MAX
 from jobyard.model.policy import Policy
 from jobyard.protocols.beanstalk.door import TERMS
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.site import ALL_HISTORY, NOW_MS
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 RANKS = st.one_of(st.sampled_from([0, 1023, 1024, U32_MAX]), st.integers(0, U32_MAX))
 DELAYS = st.one_of(st.just(0), st.integers(1, U32_MAX).map(lambda seconds: seconds * 1000))
@@ -94,7 +98,7 @@ def test_bury_kick_lease_and_expiry_come_back() -> None:
         bury(site.yard, job, 9, site.now_ms)
     kick_job(site.yard, jobs[0].id, site.now_ms)
     take_job(site.yard, jobs[1].id, lease_set, TERMS, site.now_ms)
-    site.tick(1000)
+    site.jump(1000)
     assert site.yard.counters.timed_out_total() == 3
     again = reopened(site, storage)
     assert snapshot(again.yard) == snapshot(site.yard)
@@ -144,20 +148,57 @@ def test_the_end_of_a_run_is_wide_enough_to_tell_the_whole_attempt() -> None:
     lease_set = site.connect().lease_set
     job = site.put(rank=3)
     site.commit()
-    site.tick(100)
+    site.jump(100)
     site.take(lease_set)
-    site.tick(200)
+    site.jump(200)
     release(site.yard, job, 5, 7000, site.now_ms)
     lease, found = records(storage, site)
-    assert struct.unpack("<BBBBiqqqqq", lease) == (
-        *(record.KIND_LEASE, BEANSTALK, 0, 0, record.LEASE_SIZE),
+    assert struct.unpack("<BBBBiqqqqqqii", lease) == (
+        *(record.KIND_LEASE, BEANSTALK, BEANSTALK, 0, record.LEASE_SIZE),
         *(job.id, 1, NOW_MS + 100, 60_000, lease_set.key | job.queue.number << 32),
+        *(job.key, 1, 0),
     )
-    assert struct.unpack_from("<BBBBiqiiqqqiiqqqqq", found) == (
+    assert struct.unpack_from("<BBBBiqiiqqqhBBiqqqqiiqqi", found) == (
         *(record.KIND_END, record.Cause.RELEASED, 1, 0, len(found), job.id, job.queue.number),
-        *(job.place >> 32, 5, NOW_MS + 7300, job.stamp, 0, 1),
-        *(NOW_MS, NOW_MS, NOW_MS + 100, NOW_MS + 300, lease_set.key),
+        *(job.place >> 32, 5, NOW_MS + 7300, job.stamp, 0, BEANSTALK, BEANSTALK, 1),
+        *(NOW_MS, NOW_MS, NOW_MS + 100, NOW_MS + 300, lease_set.key, 0),
+        *(1, job.key, 0),
     )
+
+
+def test_the_worker_of_a_run_is_named_once_in_each_segment() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, window=ALL_HISTORY)
+    lease_set = site.connect().lease_set
+    jobs = [site.put(), site.put()]
+    site.commit()
+    for _ in jobs:
+        finish(site.yard, site.take(lease_set).job, site.now_ms)
+    named, *runs = records(storage, site)
+    kinds = [run[0] for run in runs]
+    assert kinds == [record.KIND_LEASE, record.KIND_END] * 2
+    assert struct.unpack_from("<BBBBiIi", named) == (
+        *(record.KIND_WORKER, 0, 0, 0, len(named), crc32(b"beanstalk"), len(b"beanstalk")),
+    )
+    assert record.worker_named(named, 0) == b"beanstalk"
+    offsets = {record.KIND_LEASE: 60, record.KIND_END: 92}
+    assert len({struct.unpack_from("<i", run, offsets[run[0]]) for run in runs}) == 1
+    assert record.worker_named(named[:-1], 0) is None
+    assert record.worker_named(named[:-1] + b"x", 0) is None
+
+
+def test_the_end_of_a_job_with_a_custom_id_repeats_it_before_the_changes() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage)
+    details = JobDetails()
+    details.custom_id = "order-7"
+    job = site.enter(details=details)
+    site.run(job)
+    site.commit()
+    complete(site.yard, job, b"done", MSGPACK, KEEP_AS_ASKED, site.now_ms)
+    *_, found = records(storage, site)
+    assert found[record.changes_at(found, 0) :].startswith(b"\x01\x07\0\0\0order-7")
+    assert found.endswith(b"done")
 
 
 def test_moves_and_removals_are_laid_out_as_drawn() -> None:
@@ -273,5 +314,6 @@ def test_the_kinds_of_records_never_change_their_numbers() -> None:
         "KIND_CLEAN": 11,
         "KIND_NOTE": 12,
         "KIND_ENTRY": 13,
+        "KIND_WORKER": 20,
     }
     assert (READY, DELAYED, DEAD, GONE, DONE, BLOCKED) == (0, 1, 3, 4, 5, 6)

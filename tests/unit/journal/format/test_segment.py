@@ -30,7 +30,7 @@ from jobyard.journal.format.segment import (
     spare_number,
 )
 from jobyard.journal.recovery.scan import Recovery
-from tests.support.memory_storage import MemoryStorage
+from tests.support.site.storage import MemoryStorage
 
 NATURAL = st.integers(0, (1 << 63) - 1)
 

@@ -25,7 +25,7 @@ from jobyard.journal.format.sums import (
 )
 from jobyard.journal.recovery.reader import Reader
 from jobyard.journal.repair.bit_flip import SIZE_MAX, corrected
-from tests.support.memory_storage import MemoryStorage
+from tests.support.site.storage import MemoryStorage
 
 
 def records(*lengths: int) -> bytes:

@@ -11,8 +11,9 @@ from jobyard.journal.format.segment import (
 )
 from jobyard.journal.recovery.reader import READ_WINDOW, Reader
 from jobyard.model.limits import INLINE_BODY_MAX
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, batches, boot, snapshot
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard, batches, boot
 
 LONG = b"L" * (INLINE_BODY_MAX + 500)
 

@@ -16,8 +16,9 @@ from jobyard.journal.journal import Journal
 from jobyard.journal.recovery.scan import Merge, Recovery, scan_tail
 from jobyard.journal.space.survivors import Survivors
 from jobyard.model.limits import INLINE_BODY_MAX
-from tests.support.memory_storage import MemoryStorage, stop_everywhere
-from tests.support.yards import OpenYard, batches, boot, snapshot
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage, stop_everywhere
+from tests.support.site.yard import OpenYard, batches, boot
 
 LONG = b"L" * (INLINE_BODY_MAX + 500)
 

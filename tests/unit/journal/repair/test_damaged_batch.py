@@ -24,7 +24,7 @@ from jobyard.journal.format.segment import (
 )
 from jobyard.journal.recovery.reader import Reader
 from jobyard.journal.repair.salvage import repair_segment
-from tests.support.memory_storage import MemoryStorage
+from tests.support.site.storage import MemoryStorage
 
 FIRST = SEGMENT_HEADER_SIZE + BATCH_HEADER_SIZE
 

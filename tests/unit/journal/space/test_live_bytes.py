@@ -7,8 +7,9 @@ from jobyard.model.family import BEANSTALK
 from jobyard.model.job import RAW, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount_live_bytes
+from tests.support.site.recount import recount_live_bytes
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def books(*numbers: int) -> tuple[LiveBytes, list[Segment]]:

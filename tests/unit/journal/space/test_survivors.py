@@ -3,8 +3,10 @@ from librt.strings import BytesWriter
 from jobyard.journal.space.live_bytes import queue_bytes
 from jobyard.journal.space.survivors import Survivors
 from jobyard.model.limits import INLINE_BODY_MAX
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard, recount, snapshot
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 BODIES = [b"short", b"m" * INLINE_BODY_MAX, b"l" * (INLINE_BODY_MAX + 1), b"L" * 9000]
 

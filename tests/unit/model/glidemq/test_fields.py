@@ -3,7 +3,8 @@ from hypothesis import strategies as st
 
 from jobyard.model.details import JobDetails
 from jobyard.model.details_codec import absorb, encode_details, size_of
-from jobyard.model.glidemq.fields import COST_DEFAULT, ORDERING_LIMIT_MAX, GlidePart, OrderingLimits
+from jobyard.model.glidemq.fields import COST_DEFAULT, GlidePart
+from jobyard.model.throttle.ordering_throttle import ORDERING_LIMIT_MAX, OrderingLimits
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NUMBER = st.integers(0, ORDERING_LIMIT_MAX)

@@ -1,5 +1,6 @@
 from jobyard.model.glidemq.subscriptions import Delivery, Subscription
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.site import NOW_MS
+from tests.support.site.yard import OpenYard
 
 
 def test_only_so_many_idle_consumers_are_remembered() -> None:

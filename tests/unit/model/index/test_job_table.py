@@ -80,7 +80,7 @@ def test_many_survivors_keep_their_page() -> None:
     assert pages.all() == [*kept, newest]
 
 
-def test_an_emptied_page_is_let_go() -> None:
+def test_an_emptied_page_is_freed() -> None:
     pages, _ = filled(3 * PAGE_SIZE, lambda _: False)
     assert pages.count == 0
     assert len(pages._pages) <= 1

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobyard.model.glidemq.fields import OrderingLimits
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.throttle.ordering_group import OrderingGroup
+from jobyard.model.throttle.ordering_throttle import OrderingLimits
 
 
 def lane_with(*numbers: int) -> OrderingGroup:

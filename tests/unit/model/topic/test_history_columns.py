@@ -12,9 +12,12 @@ from jobyard.wire.arrow.stream import END, batch_message, schema_message
 MS = st.integers(0, 10**13)
 NUMBER = st.integers(0, (1 << 63) - 1)
 WORD = st.text(st.characters(codec="utf-8"), max_size=8)
-TEXTS = ("state", "family", "door", "error")
+TEXTS = (
+    *("state", "family", "door", "error", "worker", "client_id", "name"),
+    *("origin_queue", "reason", "letter_topic"),
+)
 NUMBERS = ("rank", "attempts", "deliveries", "size")
-KNOWN_NUMBERS = ("lease", "holder", "ttl_ms")
+KNOWN_NUMBERS = ("lease", "holder", "ttl_ms", "queue_seq", "origin_id", "letter_seq")
 TIMES = ("due_ms", "enqueued_ms", "available_ms", "claimed_ms", "finished_ms")
 
 

@@ -7,7 +7,7 @@ from jobyard.engine.logs.logs import set_config
 from jobyard.model.topic.log import LogTopic, chunk_base
 from jobyard.model.topic.log_chunk import CHUNK_ROWS
 from jobyard.model.topic.log_rows import LogRows, middle_of, text_of
-from tests.support.logs import (
+from tests.support.engine.logs import (
     config_of,
     delete_below,
     delete_tagged,
@@ -17,8 +17,10 @@ from tests.support.logs import (
     row,
     write,
 )
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def rows_of(*seqs: int) -> LogRows:
@@ -146,7 +148,7 @@ class Run:
         self.model.rows = kept
 
     def time(self, ms: int) -> None:
-        self.site.tick(ms)
+        self.site.jump(ms)
         self.site.commit()
 
     def config(self, cap: int, ttl_ms: int) -> None:

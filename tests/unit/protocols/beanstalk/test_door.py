@@ -2,7 +2,8 @@ import pytest
 
 from jobyard.protocols.beanstalk.door import BeanstalkFacts
 from jobyard.protocols.beanstalk.entrance import BeanstalkEntrance
-from tests.support.yards import Ears, OpenYard
+from tests.support.site.connection import Ears
+from tests.support.site.yard import OpenYard
 
 
 def test_a_door_pins_the_default_tube() -> None:
@@ -29,7 +30,7 @@ def test_producers_workers_and_waiters_are_counted_once_each() -> None:
     door = site.door
     assert (door.producers_count, door.workers_count, door.waiting_count) == (1, 1, 0)
     client.hear()
-    site.tick(1000)  # the two leases of a second are over, so the next reserve finds them
+    site.jump(1000)  # the two leases of a second are over, so the next reserve finds them
     client.say(b"reserve\r\nreserve\r\n")
     other = site.connect()
     other.say(b"reserve\r\n")

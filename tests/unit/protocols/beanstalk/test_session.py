@@ -5,8 +5,11 @@ from hypothesis import strategies as st
 
 from jobyard.model.limits import LINE_SIZE_MAX, READ_AHEAD_MAX, U64_MAX
 from jobyard.protocols.session import OUTPUT_MAX
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import Client, OpenYard, recount, snapshot
+from tests.support.clients.beanstalk import BeanstalkClient
+from tests.support.site.recount import recount
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 BAD = b"BAD_FORMAT\r\n"
 UNKNOWN = b"UNKNOWN_COMMAND\r\n"
@@ -269,12 +272,12 @@ def test_the_warning_comes_to_who_waits_a_second_before_the_soonest_deadline() -
     client = site.connect()
     client.say(b"put 0 0 9 1\r\nx\r\nput 0 0 5 1\r\nx\r\nreserve\r\nreserve\r\n")
     assert client.say(b"reserve\r\n") == b""
-    site.tick(3999)
+    site.jump(3999)
     assert client.hear() == b""
-    site.tick(1)
+    site.jump(1)
     assert client.hear() == b"DEADLINE_SOON\r\n"
     assert client.say(b"touch 2\r\ntouch 1\r\nreserve\r\n") == b"TOUCHED\r\n" * 2
-    site.tick(4000)
+    site.jump(4000)
     assert client.hear() == b"DEADLINE_SOON\r\n"
     assert client.say(b"delete 1\r\ndelete 2\r\n") == b"DELETED\r\n" * 2
 
@@ -291,7 +294,7 @@ def test_the_wait_ends_first_when_its_time_is_over_before_the_warning() -> None:
     client = site.connect()
     client.say(b"put 0 0 60 1\r\nx\r\nreserve\r\n")
     assert client.say(b"reserve-with-timeout 2\r\n") == b""
-    site.tick(2000)
+    site.jump(2000)
     assert client.hear() == b"TIMED_OUT\r\n"
 
 
@@ -334,7 +337,7 @@ def test_a_client_that_leaves_gives_back_jobs_tubes_and_its_place_in_line() -> N
 # -- at most as much output as the peer reads --------------------------------------------------
 
 
-def big_job(size: int = 60_000) -> tuple[OpenYard, Client]:
+def big_job(size: int = 60_000) -> tuple[OpenYard, BeanstalkClient]:
     site = OpenYard()
     client = site.connect()
     site.put(b"b" * size)

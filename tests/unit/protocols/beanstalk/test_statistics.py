@@ -3,8 +3,8 @@ import re
 import pytest
 
 from jobyard.protocols.beanstalk.statistics import list_of, of_job, of_server, of_tube
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import OpenYard
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def words_of(text: str) -> list[str]:
@@ -60,7 +60,7 @@ def test_stats_tube_has_its_14_keys() -> None:
     found = read(of_tube(site.queue(), site.now_ms + 1500))
     assert list(found) == STATS_TUBE
     assert (found["name"], found["pause"], found["pause-time-left"]) == ('"default"', "3", "1")
-    site.tick(3000)
+    site.jump(3000)
     found = read(of_tube(site.queue(), site.now_ms))
     assert (found["pause"], found["pause-time-left"], found["cmd-pause-tube"]) == ("0", "0", "1")
 
@@ -70,7 +70,7 @@ def test_stats_job_has_its_14_keys_in_every_state() -> None:
     client = site.connect()
     client.say(b"put 7 10 60 1\r\nx\r\n")
     job = site.yard.jobs.all()[0]
-    site.tick(1500)
+    site.jump(1500)
     found = read(of_job(job, site.now_ms))
     assert list(found) == STATS_JOB
     shown = "1 default delayed 7 1 10 60 8 0 0 0 0 0 0"
@@ -79,7 +79,7 @@ def test_stats_job_has_its_14_keys_in_every_state() -> None:
     found = read(of_job(job, site.now_ms))
     assert (found["state"], found["time-left"], found["kicks"]) == ("ready", "0", "1")
     client.say(b"reserve\r\n")
-    site.tick(1500)
+    site.jump(1500)
     found = read(of_job(job, site.now_ms))
     assert (found["state"], found["time-left"], found["reserves"]) == ("reserved", "58", "1")
     client.say(b"bury 1 9\r\n")

@@ -2,7 +2,7 @@
 
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.protocols.session import OUTPUT_MAX
-from tests.support.yards import Client, OpenYard
+from tests.support.site.yard import OpenYard
 
 TUBES = 3000
 
@@ -25,7 +25,7 @@ def finish(site: OpenYard) -> int:
 
 def test_very_many_tubes_are_listed_in_slices_and_whole() -> None:
     site, names = many_tubes(12_000)
-    client, other = Client(site), Client(site)
+    client, other = site.connect(), site.connect()
     assert client.say(b"list-tubes\r\nlist-tube-used\r\n") == b""
     assert other.say(b"list-tube-used\r\n") == b"USING default\r\n"
     assert finish(site) > 3
@@ -43,7 +43,7 @@ def test_tubes_that_go_meanwhile_are_not_listed() -> None:
     site, names = many_tubes()
     site.yard.tasks.units_per_turn = 100
     site.yard.tasks.proceed(site.now_ms)
-    client = Client(site)
+    client = site.connect()
     assert client.say(b"list-tubes\r\n") == b""
     del site.yard.queues[names[-1].decode()]
     finish(site)
@@ -52,7 +52,7 @@ def test_tubes_that_go_meanwhile_are_not_listed() -> None:
 
 def test_who_leaves_meanwhile_costs_nothing_more() -> None:
     site, _ = many_tubes()
-    client = Client(site)
+    client = site.connect()
     client.say(b"list-tubes\r\n")
     assert site.yard.tasks.count() == 1
     client.leave()

@@ -1,7 +1,8 @@
 """Much at once over one connection: kicks over turns, and tubes without end."""
 
 from jobyard.protocols.beanstalk.watched import TUBES_MAX
-from tests.support.yards import OpenYard, recount
+from tests.support.site.recount import recount
+from tests.support.site.yard import OpenYard
 
 
 def test_a_long_kick_is_answered_when_it_is_done_and_before_what_follows_it() -> None:

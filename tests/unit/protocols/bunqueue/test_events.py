@@ -1,6 +1,7 @@
 """Subscriptions, without a socket."""
 
-from tests.support.bare_bunqueue import EMPTY, BareBunqueue
+from tests.support.clients.bunqueue import EMPTY
+from tests.support.doors.bunqueue import BareBunqueue
 
 
 def test_nobody_listens_until_somebody_asks() -> None:

@@ -4,8 +4,8 @@ from jobyard.engine.glidemq.add import GlideJobSpec, add, state_of
 from jobyard.engine.glidemq.take import take_stream
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.model.job import Job
-from tests.support.bare_bunqueue import BareBunqueue
-from tests.support.yards import recount
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.recount import recount
 
 
 def added(place: BareBunqueue, **fields: object) -> Job:

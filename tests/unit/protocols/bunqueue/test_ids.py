@@ -6,7 +6,7 @@ from librt.strings import BytesWriter
 
 from jobyard.engine.glidemq.add import GlideJobSpec, add
 from jobyard.engine.glidemq.move import promote_due
-from jobyard.engine.jobs.put import NewJob, enter
+from jobyard.engine.jobs.put import NewJob, enter, make_job
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.bodies import Bodies
@@ -31,7 +31,7 @@ def put_one(job_id: int, wall_ms: int) -> tuple[Yard, Job]:
     yard = Yard(journal, Bodies(journal, 1 << 20))
     new_job = NewJob(BUNQUEUE, MSGPACK, b"\xc0")
     new_job.own_ms = wall_ms
-    return yard, enter(yard, open_queue(yard, "q"), new_job, NOW_MS)
+    return yard, enter(yard, make_job(open_queue(yard, "q"), new_job), NOW_MS)
 
 
 def as_printed(job_id: int, wall_ms: int) -> str:

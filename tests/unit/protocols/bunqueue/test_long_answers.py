@@ -3,13 +3,14 @@
 import pytest
 
 from jobyard.engine.jobs.listing import SORTED_AT_ONCE
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 JOBS = 400
 
 
-def slow_site(count: int = JOBS, **fields: object) -> tuple[BareBunqueue, BareClient]:
+def slow_site(count: int = JOBS, **fields: object) -> tuple[BareBunqueue, BunqueueClient]:
     """A yard where a turn has little room, with jobs in a queue."""
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
@@ -96,7 +97,7 @@ def test_who_has_sent_its_last_is_answered_before_the_end() -> None:
     assert client.session.is_finished
 
 
-def through(site: BareBunqueue, client: BareClient, cmd: str, **fields: object) -> Answer:
+def through(site: BareBunqueue, client: BunqueueClient, cmd: str, **fields: object) -> Answer:
     """Ask for something long; return its answer, after some turns."""
     number = client.send(cmd, queue="q", **fields)
     assert client.hear(number) is None, "it is not long"
@@ -148,7 +149,7 @@ def test_who_leaves_takes_a_reading_along() -> None:
     assert site.yard.tasks.count() == 0
 
 
-def buried(count: int = JOBS) -> tuple[BareBunqueue, BareClient]:
+def buried(count: int = JOBS) -> tuple[BareBunqueue, BunqueueClient]:
     """A yard like the other, with jobs that are dead."""
     site, client = slow_site(count, maxAttempts=1)
     for _ in range(count):

@@ -11,10 +11,12 @@ from jobyard.protocols.bunqueue.commands.dlq import ENTRIES_MAX
 from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE, LongList
 from jobyard.protocols.session import OUTPUT_MAX
 from jobyard.wire.msgpack.write import Raw, encode
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
-from tests.support.bare_http import BareHttp, HttpClient, WebSocket
-from tests.support.http_text import dechunked
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.http import WebSocket
+from tests.support.clients.http_text import dechunked
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.doors.http import BareHttp
+from tests.support.site.storage import MemoryStorage
 
 JOBS = 300
 TEXT = "x" * 10_000
@@ -22,7 +24,7 @@ TEXT = "x" * 10_000
 PIECE_MAX = OUTPUT_MAX + PIECE_SIZE + 12_000
 
 
-def fill(client: BareClient, **fields: object) -> None:
+def fill(client: BunqueueClient, **fields: object) -> None:
     """Push jobs whose answer takes some MiB."""
     jobs = [{"data": [at, TEXT], **fields} for at in range(JOBS)]
     client.ok("PUSHB", queue="q", jobs=jobs)
@@ -35,7 +37,7 @@ def site() -> BareBunqueue:
     return site
 
 
-def send(site: BareBunqueue, client: BareClient, *commands: dict[str, object]) -> None:
+def send(site: BareBunqueue, client: BunqueueClient, *commands: dict[str, object]) -> None:
     """Send commands, and take no answer."""
     frames = [encode(command) for command in commands]
     client.session.receive(
@@ -141,7 +143,7 @@ PATH = f"/queues/q/jobs/list?limit={JOBS}"
 
 
 def test_a_long_answer_over_http_has_its_length_and_comes_in_pieces(port: BareHttp) -> None:
-    client = HttpClient(port)
+    client = port.call()
     port.is_slow = True
     client.session.receive(f"GET {PATH} HTTP/1.1\r\nHost: yard\r\n\r\n".encode(), port.now_ms)
     while not client.session.has_long():
@@ -158,8 +160,8 @@ def test_a_long_answer_over_http_has_its_length_and_comes_in_pieces(port: BareHt
 
 
 def test_it_is_compressed_for_those_who_ask(port: BareHttp) -> None:
-    client = HttpClient(port)
-    client.request("GET", PATH, Accept_Encoding="gzip")
+    client = port.call()
+    client.send("GET", PATH, Accept_Encoding="gzip")
     head, _, body = client.unread.partition(b"\r\n\r\n")
     assert b"Content-Encoding: gzip" in head.split(b"\r\n")
     content, is_whole = dechunked(body)
@@ -170,9 +172,9 @@ def test_it_is_compressed_for_those_who_ask(port: BareHttp) -> None:
 
 
 def test_its_head_alone_can_be_asked_for(port: BareHttp) -> None:
-    client = HttpClient(port)
+    client = port.call()
     size = len(client.ask("GET", PATH).body)
-    client.request("HEAD", PATH)
+    client.send("HEAD", PATH)
     reply = client.hear(is_head=True)
     assert reply is not None
     assert (reply.status, reply.headers["content-length"], client.unread) == (200, str(size), b"")
@@ -180,9 +182,9 @@ def test_its_head_alone_can_be_asked_for(port: BareHttp) -> None:
 
 
 def test_pipelined_requests_behind_it_are_answered_behind_it(port: BareHttp) -> None:
-    client = HttpClient(port)
+    client = port.call()
     heads = [f"GET {path} HTTP/1.1\r\nHost: yard\r\n\r\n" for path in (PATH, PATH, "/ping")]
-    client.send("".join(heads).encode())
+    client.feed("".join(heads).encode())
     sizes = []
     for _ in range(3):
         reply = client.hear()
@@ -198,11 +200,11 @@ def test_dead_jobs_are_listed_whole(port: BareHttp) -> None:
     tcp = port.connect()
     for at in range(300):
         tcp.bury("dead", ["y" * 3000, at])
-    told = HttpClient(port).ok("GET", "/queues/dead/dlq")
+    told = port.call().ok("GET", "/queues/dead/dlq")
     assert (told["total"], set(told)) == (300, {"total", "entries"})
     assert [entry["job"]["data"][1] for entry in told["entries"]] == list(range(300))
-    assert HttpClient(port).ok("GET", "/queues/dead/dlq?limit=2")["total"] == 300
-    assert HttpClient(port).ok("GET", "/queues/none/dlq") == {"entries": [], "total": 0}
+    assert port.call().ok("GET", "/queues/dead/dlq?limit=2")["total"] == 300
+    assert port.call().ok("GET", "/queues/none/dlq") == {"entries": [], "total": 0}
     both = tcp.ok("Dlq", queue="dead")
     assert [entry["job"] for entry in both["entries"]] == both["jobs"]
     assert len(both["jobs"]) == 300 < ENTRIES_MAX

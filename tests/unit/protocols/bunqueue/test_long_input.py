@@ -7,10 +7,13 @@ import pytest
 from jobyard.protocols.bunqueue.frames import LONG_FRAME
 from jobyard.protocols.bunqueue.http.long_json import BODY_AT_ONCE
 from jobyard.protocols.session import Peer
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
-from tests.support.bare_http import BareHttp, HttpClient, Reply, WebSocket
-from tests.support.bunqueue import frame, pack, unpack
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.http import BunqueueHttpClient, Reply, WebSocket
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.doors.http import BareHttp
+from tests.support.servers.bunqueue import frame, pack, unpack
+from tests.support.site.connection import Connection
+from tests.support.site.storage import MemoryStorage
 
 MANY = LONG_FRAME + 1000
 UNITS = 100
@@ -35,7 +38,7 @@ def turns_to_end(site: BareBunqueue) -> int:
         turns += 1
 
 
-def slow_client() -> tuple[BareBunqueue, BareClient]:
+def slow_client() -> tuple[BareBunqueue, BunqueueClient]:
     """A connection to such a yard."""
     site = BareBunqueue()
     slow(site)
@@ -138,7 +141,7 @@ def test_a_long_list_of_options_is_refused() -> None:
 # -- bodies ------------------------------------------------------------------------------------
 
 
-def answer_of(site: BareHttp, client: HttpClient) -> Reply:
+def answer_of(site: BareHttp, client: BunqueueHttpClient) -> Reply:
     """Return the answer that comes at the end of long work."""
     turns_to_end(site)
     reply = client.hear()
@@ -157,7 +160,7 @@ def test_a_long_body_is_read_while_others_are_served() -> None:
     site = slow_http()
     client, other = site.call(), site.call()
     data = {"list": [{"a": at} for at in range(20_000)], "text": "\u00e4" * 1000}
-    client.request("POST", "/queues/q/jobs", {"data": data, "attempts": 7, "cmd": "x"})
+    client.send("POST", "/queues/q/jobs", {"data": data, "attempts": 7, "cmd": "x"})
     assert client.hear() is None
     assert other.ok("GET", "/ping") is not None
     assert turns_to_end(site) > 10
@@ -175,7 +178,7 @@ def test_many_jobs_in_one_body() -> None:
     site = slow_http()
     client = site.call()
     jobs = [{"data": {"at": at}} for at in range(5000)]
-    client.request("POST", "/queues/q/jobs/bulk", {"jobs": jobs})
+    client.send("POST", "/queues/q/jobs/bulk", {"jobs": jobs})
     turns = 0
     while site.slice():
         turns += 1
@@ -199,7 +202,7 @@ def test_many_jobs_in_one_body() -> None:
 def test_a_long_body_that_is_none_is_refused(body: bytes, error: str) -> None:
     site = slow_http()
     client = site.call()
-    client.request("POST", "/queues/q/jobs", body)
+    client.send("POST", "/queues/q/jobs", body)
     reply = answer_of(site, client)
     assert reply.status == 400
     assert reply.json == {"ok": False, "error": error}
@@ -208,8 +211,8 @@ def test_a_long_body_that_is_none_is_refused(body: bytes, error: str) -> None:
 def test_requests_behind_a_long_body_wait_for_it() -> None:
     site = slow_http()
     client = site.call()
-    client.request("POST", "/queues/q/jobs", {"data": [1] * BODY_AT_ONCE})
-    client.request("GET", "/queues/q/count")
+    client.send("POST", "/queues/q/jobs", {"data": [1] * BODY_AT_ONCE})
+    client.send("GET", "/queues/q/count")
     assert client.hear() is None
     turns_to_end(site)
     first, second = client.hear(), client.hear()
@@ -222,7 +225,7 @@ def test_requests_behind_a_long_body_wait_for_it() -> None:
 def test_who_leaves_while_a_body_is_read_has_pushed_nothing() -> None:
     site = slow_http()
     client = site.call()
-    client.request("POST", "/queues/q/jobs", {"data": [1] * BODY_AT_ONCE})
+    client.send("POST", "/queues/q/jobs", {"data": [1] * BODY_AT_ONCE})
     assert site.yard.tasks.count() == 1
     client.close()
     assert site.yard.tasks.count() == 0
@@ -288,7 +291,7 @@ def os_site() -> BareHttp:
     return site
 
 
-def check_synced(site: BareHttp, client: BareClient | HttpClient) -> None:
+def check_synced(site: BareHttp, client: Connection) -> None:
     """Check that the answer to long input waits for the disk."""
     other = site.connect()
     pull = other.send("PULL", queue="q", timeout=1000)
@@ -302,7 +305,7 @@ def check_synced(site: BareHttp, client: BareClient | HttpClient) -> None:
     assert answer["job"] is not None
     assert client.session.awaits_synced == site.yard.journal.open_number
     assert other.session.awaits_synced == 0
-    assert site.yard.journal.sync_requested == 0, "the request is left for another connection"
+    assert site.yard.journal.command_sync_batch == 0, "the request is left for another connection"
 
 
 def test_the_answer_to_a_durable_job_in_a_long_frame_waits_for_the_disk(os_site: BareHttp) -> None:
@@ -322,7 +325,7 @@ def test_the_answer_to_a_durable_job_in_a_long_body_waits_for_the_disk(
     os_site: BareHttp, count: int
 ) -> None:
     client = os_site.call()
-    client.request("POST", "/queues/q/jobs", durable(count))
+    client.send("POST", "/queues/q/jobs", durable(count))
     check_synced(os_site, client)
 
 

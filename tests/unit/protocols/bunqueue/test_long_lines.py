@@ -1,9 +1,15 @@
 """Many waiting clients, and many jobs that come at once: served over turns, in order."""
 
+from typing import TYPE_CHECKING
+
 from jobyard.engine.state.tasks import SERVED_AT_ONCE
 from jobyard.protocols.bunqueue.session import COMMANDS_WAITING_MAX
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
-from tests.support.yards import OpenYard, recount
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.recount import recount
+from tests.support.site.yard import OpenYard
+
+if TYPE_CHECKING:
+    from tests.support.clients.bunqueue import BunqueueClient
 
 COUNT = SERVED_AT_ONCE + 200
 
@@ -17,7 +23,7 @@ class Line:
         self.site.yard.tasks.units_per_turn = 80
         self.site.slice()
         self.pusher = self.site.connect()
-        self.waits: list[tuple[BareClient, str]] = []
+        self.waits: list[tuple[BunqueueClient, str]] = []
         self.served: list[int] = []
         for at in range(count):
             client = self.site.connect() if at % COMMANDS_WAITING_MAX == 0 else self.waits[-1][0]
@@ -31,7 +37,7 @@ class Line:
     def look(self) -> int:
         """Note which clients were served since the last call; return how many."""
         found: list[tuple[int, int]] = []
-        left: list[tuple[BareClient, str]] = []
+        left: list[tuple[BunqueueClient, str]] = []
         for at, (client, number) in enumerate(self.waits):
             answer = client.hear(number)
             if answer is None:
@@ -129,7 +135,7 @@ def test_a_client_at_another_door_that_comes_meanwhile_waits_too() -> None:
         assert client.say(b"reserve\r\n") == b""
     for _ in range(5):
         site.put(delay_ms=1000)
-    site.tick(1000)
+    site.jump(1000)
     assert [client.hear()[:10] for client in clients] == [
         *[b"RESERVED 1", b"RESERVED 2"],
         *[b""] * 3,

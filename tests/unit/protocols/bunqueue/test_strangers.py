@@ -9,8 +9,9 @@ from jobyard.protocols.login_attempts import (
     STRANGER_MS,
     STRANGER_SIZE_MAX,
 )
-from tests.support.bare_bunqueue import BareBunqueue, BareClient, Ears
-from tests.support.bunqueue import frame, pack, unpack
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.servers.bunqueue import frame, pack, unpack
+from tests.support.site.connection import Ears
 
 
 class Guest(Ears):
@@ -123,7 +124,7 @@ def test_past_a_rate_no_token_of_the_address_is_compared() -> None:
         Knocker(site).guess()
     refusal = "Too many failed attempts, try again later"
     assert Knocker(site).guess("right") == [{"ok": False, "error": refusal}]
-    other = BareClient(site)
+    other = site.connect()
     assert other.ask("Auth", token="right")["ok"] is True
     site.tick(1000)
     assert Knocker(site).guess("right") == [{"ok": True}]

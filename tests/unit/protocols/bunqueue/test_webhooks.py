@@ -13,15 +13,18 @@ from jobyard.protocols.bunqueue.webhooks import (
     Webhooks,
     decode_webhook,
 )
-from tests.support.bare_bunqueue import BareBunqueue, BareClient, StillLife
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.facts import StillLife
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 URL = "https://hooks.example.com/x"
 EVENTS = ["job.pushed", "job.started", "job.completed", "job.failed", "job.progress"]
 
 
-def add(client: BareClient, **fields: object) -> str:
+def add(client: BunqueueClient, **fields: object) -> str:
     options = {"url": URL, "events": EVENTS, **fields}
     return str(client.ok("AddWebhook", **options)["data"]["webhookId"])
 
@@ -86,15 +89,15 @@ def test_nothing_is_posted_before_it_is_durable() -> None:
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
     add(client)
-    site.site.commit()
+    site.commit()
     client.finish()
     site.tick(100)
     assert site.life.posts == []
-    site.site.commit()
+    site.commit()
     client.push()
     site.tick(LOOK_MS)
     assert [told["event"] for told in bodies(site)] == EVENTS[:3]
-    site.site.commit()
+    site.commit()
     site.tick(LOOK_MS)
     assert [told["event"] for told in bodies(site)] == ["job.pushed"]
     site.tick(1000)
@@ -105,13 +108,13 @@ def test_a_slow_disk_holds_back_only_so_much() -> None:
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
     add(client, events=["job.completed"])
-    site.site.commit()
+    site.commit()
     result = "x" * (9 << 20)
     for _ in range(8):
         client.finish(result=result, removeOnComplete=True)
         site.tick(LOOK_MS)
     assert site.door.webhooks.dropped_count == 1
-    site.site.commit()
+    site.commit()
     site.tick(LOOK_MS)
     assert len(bodies(site)) == 7
     client.finish(result=result, removeOnComplete=True)
@@ -170,7 +173,7 @@ def test_webhooks_and_their_counts_survive_a_restart() -> None:
     data = client.ok("ListWebhooks")["data"]
     assert data == {"webhooks": [before], "stats": {"total": 1, "enabled": 1}}
     client.push()
-    again.site.commit()
+    again.commit()
     again.tick(LOOK_MS)
     [(posted, _url, secret, event, _body)] = again.life.posts
     assert (posted, secret, event) == (webhook_id, "s3cret", "job.pushed")
@@ -207,7 +210,7 @@ def test_a_full_disk_changes_nothing() -> None:
     site = BareBunqueue(storage)
     client = site.connect()
     webhook_id = add(client)
-    site.site.commit()
+    site.commit()
     storage.capacity = storage.used()
     site.yard.journal.spares.clear()
     while site.yard.journal.admit(4000, site.now_ms):

@@ -9,8 +9,9 @@ from jobyard.protocols.bunqueue.workers import (
     Worker,
     Workers,
 )
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS, OpenYard
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
+from tests.support.site.yard import OpenYard
 
 
 def enter(workers: Workers, home: list[str], worker_id: str = "w", now_ms: int = NOW_MS) -> Worker:

@@ -8,9 +8,9 @@ from jobyard.engine.jobs import finish, move
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.engine.jobs.retention import watch
 from jobyard.model.job import MSGPACK
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 DashboardEvent = list[tuple[str, ...]]
 
@@ -194,14 +194,14 @@ def test_what_other_doors_do_is_told_too(library: Library) -> None:
     site = library.site
     job = site.yard.jobs.get(1)
     assert job is not None
-    site.site.pull("tasks")
+    site.pull("tasks")
     finish.hand_back(site.yard, job, 0, 500, site.now_ms)
     assert told(library) == [
         ("retrying", "jobId", "1", "failedReason", "released", "attemptsMade", "1", "delay", "500")
     ]
     move.promote(site.yard, job, site.now_ms)
     assert told(library) == [("promoted", "jobId", "1")]
-    site.site.pull("tasks")
+    site.pull("tasks")
     finish.complete(site.yard, job, b"\x93\x01\x02\x03", MSGPACK, 1, site.now_ms)
     assert told(library) == [("completed", "jobId", "1", "returnvalue", "[1,2,3]")]
 
@@ -213,7 +213,7 @@ def test_queues_nobody_looks_at_from_here_cost_nothing(library: Library) -> None
     assert (bus.is_on, bus.is_wide) == (True, False)
     assert bus.hears(open_queue(library.site.yard, "tasks"))
     assert not bus.hears(other)
-    library.site.site.put(b"x", queue="other")
+    library.site.put(b"x", queue="other")
     assert told(library) == [("added", "jobId", "1", "name", "send-email")]
 
 

@@ -2,10 +2,10 @@
 
 from jobyard.protocols.glidemq.events import RING_SIZE_MAX, EventRing
 from jobyard.protocols.glidemq.maintenance import GROUPS_FEW, READERS_MAX
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import recount
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 
 def opened() -> Library:
@@ -126,9 +126,9 @@ def test_each_command_of_a_transaction_has_its_place_in_the_answer() -> None:
     client.send("MULTI")
     client.send("CLIENT", "REPLY", "SKIP")
     client.send("PING")
-    client.take_raw()
+    client.take_unread()
     client.send("EXEC")
-    assert client.take_raw() == b"*2\r\n+OK\r\n+PONG\r\n"
+    assert client.take_unread() == b"*2\r\n+OK\r\n+PONG\r\n"
 
 
 def test_a_job_nobody_was_given_is_not_begun_by_its_id_alone() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture

@@ -1,15 +1,18 @@
 """Commands whose work or answer is long: others are served meanwhile, and order is kept."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from jobyard.engine.glidemq.add import entry_of, find
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
-from tests.support.slow_turns import answer, slow
-from tests.support.yards import recount
+from tests.support.clients.library import Library
+from tests.support.clients.slow_turns import answer, slow
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
+
+if TYPE_CHECKING:
+    from tests.support.clients.glidemq import GlideClient
 
 JOBS = 600
 
@@ -235,7 +238,7 @@ def test_commands_behind_it_wait_for_its_end() -> None:
     client.send("DEL", library.key("stream"))
     client.send("XLEN", library.key("stream"))
     client.send("PING")
-    assert client.take_raw() == b""
+    assert client.take_unread() == b""
     finish(library.site)
     assert client.hear() == [1, 0, b"PONG"]
 
@@ -245,7 +248,7 @@ def test_a_long_answer_before_one_that_waits_leaves_both_whole() -> None:
     client = library.client
     raw = b"*2\r\n$4\r\nECHO\r\n$100000\r\n" + b"x" * 100_000 + b"\r\n"
     key = library.key("stream").encode()
-    client.send_raw(raw + b"*2\r\n$3\r\nDEL\r\n$%d\r\n%b\r\n" % (len(key), key))
+    client.feed(raw + b"*2\r\n$3\r\nDEL\r\n$%d\r\n%b\r\n" % (len(key), key))
     assert client.hear() == [b"x" * 100_000]
     finish(library.site)
     assert client.hear() == [1]
@@ -304,7 +307,7 @@ def test_what_was_not_told_of_an_answer_is_freed_over_turns(
     library = filled(3000, delay=9000 if name == "ZRANGE" else 0)
     tasks = library.site.yard.tasks
     library.client.send(name, library.key(part), *rest)
-    while not library.client.take_raw():
+    while not library.client.take_unread():
         library.site.slice()
     library.client.close()
     assert tasks.count() == 1
@@ -324,7 +327,7 @@ def test_who_wants_no_answer_gets_none() -> None:
 
 def test_a_peer_that_has_sent_its_last_is_answered() -> None:
     library = filled()
-    client: BareClient = library.client
+    client: GlideClient = library.client
     client.send("XLEN", library.key("stream"))
     client.hear()
     client.send("DEL", library.key("stream"))
@@ -343,7 +346,7 @@ def exec_of(library: Library, *commands: tuple[object, ...]) -> list[Any]:
     client.send("MULTI")
     for command in commands:
         client.send(*command)
-    client.take_raw()
+    client.take_unread()
     client.send("EXEC")
     [answers] = client.hear()
     return list(answers)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.glidemq_calls import Library
+from tests.support.clients.glidemq import GlideClient
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
 
 
 @pytest.fixture
@@ -11,7 +12,7 @@ def library() -> Library:
     return Library(BareGlidemq())
 
 
-def read(library: Library, client: BareClient, consumer: str) -> list[str]:
+def read(library: Library, client: GlideClient, consumer: str) -> list[str]:
     """Take a job through a connection of its own; return its id."""
     answer = client.ask(
         "XREADGROUP", "GROUP", "workers", consumer, "COUNT", 1,

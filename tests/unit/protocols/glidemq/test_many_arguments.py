@@ -12,12 +12,12 @@ from jobyard.protocols.glidemq.many_arguments import (
     CLAIMS_MAX,
     STREAMS_READ_MAX,
 )
-from tests.support import slow_turns
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
-from tests.support.slow_turns import slow
-from tests.support.yards import recount
+from tests.support.clients import slow_turns
+from tests.support.clients.library import Library
+from tests.support.clients.slow_turns import slow
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 MANY = 1500
 UNITS = 200

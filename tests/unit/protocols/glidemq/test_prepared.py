@@ -12,23 +12,24 @@ from hypothesis import strategies as st
 
 from jobyard.protocols.glidemq.prepared import entry_of, may_recur, number_of
 from jobyard.wire.resp.read import of_arguments
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
-from tests.support.resp import pack
+from tests.support.clients.glidemq import GlideClient
+from tests.support.clients.library import Library
+from tests.support.clients.resp import pack
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 ADD_KEYS = ["id", "stream", "scheduled", "events"]
 
 
-class Whole(BareClient):
+class Whole(GlideClient):
     """A connection that keeps everything it received."""
 
     def __init__(self, site: BareGlidemq) -> None:
-        super().__init__(site)
+        super().__init__(site, site.entrance)
         self.heard: list[bytes] = []
 
-    def take_raw(self) -> bytes:
-        self.heard.append(super().take_raw())
+    def take_unread(self) -> bytes:
+        self.heard.append(super().take_unread())
         return self.heard[-1]
 
 
@@ -37,8 +38,8 @@ class Cut(Whole):
 
     def send(self, *arguments: object) -> None:
         request = pack(*arguments)
-        self.send_raw(request[:-1])
-        self.send_raw(request[-1:])
+        self.feed(request[:-1])
+        self.feed(request[-1:])
 
 
 class Talk(Library):

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from jobyard.protocols.glidemq.call import ARGUMENT_NS, COMMAND_NS
 from jobyard.protocols.glidemq.session import QUEUED_NS_MAX
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.resp import pack
+from tests.support.clients.resp import pack
+from tests.support.doors.glidemq import BareGlidemq
 
 KEYS = ("glide:{q}:tpm:1", "glide:{q}:budget:1", "glide:{q}:signals:1", "glide:{q}:jstream:1", "x")
 WORDS = st.sampled_from([*KEYS, "a", "1", "-1", "*", "0", "NX", "COUNT", "STREAMS", "-", "+", "EX"])
@@ -51,12 +51,12 @@ def test_any_split_of_the_input_gives_the_same_output(
 ) -> None:
     data = b"".join(commands)
     whole = BareGlidemq().connect()
-    whole.send_raw(data)
+    whole.feed(data)
     parts = BareGlidemq().connect()
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     for start, end in pairwise(places):
-        parts.send_raw(data[start:end])
-    assert parts.take_raw() == whole.take_raw()
+        parts.feed(data[start:end])
+    assert parts.take_unread() == whole.take_unread()
 
 
 @settings(max_examples=60, deadline=None)
@@ -64,14 +64,14 @@ def test_any_split_of_the_input_gives_the_same_output(
 def test_every_command_is_answered_once(commands: list[bytes]) -> None:
     client = BareGlidemq().connect()
     for command in commands:
-        client.send_raw(command)
-        assert client.take_raw(), command
+        client.feed(command)
+        assert client.take_unread(), command
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_leave_the_door_open_for_others(data: bytes) -> None:
     site = BareGlidemq()
-    site.connect().send_raw(data)
+    site.connect().feed(data)
     assert site.connect().ask("PING") == b"PONG"
 
 
@@ -91,8 +91,8 @@ def test_a_transaction_has_bounds() -> None:
     client = BareGlidemq().connect()
     client.ask("MULTI")
     most = QUEUED_NS_MAX // (COMMAND_NS + ARGUMENT_NS)
-    client.send_raw(b"PING\r\n" * most)
-    assert client.take_raw() == b"+QUEUED\r\n" * most
+    client.feed(b"PING\r\n" * most)
+    assert client.take_unread() == b"+QUEUED\r\n" * most
     assert client.refused("PING").startswith("ERR transaction too large")
     assert client.refused("EXEC").startswith("EXECABORT")
     assert client.ask("PING") == b"PONG"

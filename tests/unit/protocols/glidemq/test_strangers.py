@@ -3,8 +3,8 @@
 from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from jobyard.protocols.login_attempts import FAILURES_PER_S, FREE_FAILURES, STRANGER_MS
 from jobyard.protocols.session import Peer
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.resp import pack
+from tests.support.clients.resp import pack
+from tests.support.doors.glidemq import BareGlidemq
 
 WRONG = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n"
 OK = b"+OK\r\n"

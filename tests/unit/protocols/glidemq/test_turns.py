@@ -6,10 +6,11 @@ from jobyard.protocols.glidemq.call import COMMAND_NS
 from jobyard.protocols.glidemq.door import TURN_NS
 from jobyard.protocols.glidemq.session import GlidemqSession
 from jobyard.protocols.session import OUTPUT_MAX, Peer
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
-from tests.support.resp import pack
+from tests.support.clients.glidemq import GlideClient
+from tests.support.clients.library import Library
+from tests.support.clients.resp import pack
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 # Enough for 50 small commands of one connection.
 UNITS = 50 * COMMAND_NS // TURN_NS
@@ -24,7 +25,7 @@ def site() -> BareGlidemq:
     return site
 
 
-def session_of(client: BareClient) -> GlidemqSession:
+def session_of(client: GlideClient) -> GlidemqSession:
     session = client.session
     assert isinstance(session, GlidemqSession)
     return session
@@ -32,7 +33,7 @@ def session_of(client: BareClient) -> GlidemqSession:
 
 def test_a_pipeline_goes_on_in_later_turns_without_more_input(site: BareGlidemq) -> None:
     client = site.connect()
-    client.send_raw(b"".join(pack("ECHO", str(at)) for at in range(500)))
+    client.feed(b"".join(pack("ECHO", str(at)) for at in range(500)))
     assert session_of(client).is_at_work()
     first = client.hear()
     assert 20 <= len(first) <= 60
@@ -50,7 +51,7 @@ def test_a_pipeline_goes_on_in_later_turns_without_more_input(site: BareGlidemq)
 
 def test_another_connection_is_served_in_between(site: BareGlidemq) -> None:
     client, other = site.connect(), site.connect()
-    client.send_raw(pack("ECHO", "x") * 500)
+    client.feed(pack("ECHO", "x") * 500)
     for _ in range(5):
         site.slice()
         assert session_of(client).is_at_work()
@@ -59,24 +60,24 @@ def test_another_connection_is_served_in_between(site: BareGlidemq) -> None:
 
 def test_what_a_connection_took_leaves_less_for_others_of_the_turn(site: BareGlidemq) -> None:
     client, other = site.connect(), site.connect()
-    client.send_raw(pack("ECHO", "x") * 500)
-    other.send_raw(pack("ECHO", "x") * 500)
+    client.feed(pack("ECHO", "x") * 500)
+    other.feed(pack("ECHO", "x") * 500)
     assert 0 < 2 * len(other.hear()) < len(client.hear())
 
 
 def test_a_few_commands_are_run_at_once_whatever_others_do(site: BareGlidemq) -> None:
     for _ in range(3):
         busy = site.connect()
-        busy.send_raw(pack("ECHO", "x") * 500)
+        busy.feed(pack("ECHO", "x") * 500)
     client = site.connect()
-    client.send_raw(pack("ECHO", "x") * 8)
+    client.feed(pack("ECHO", "x") * 8)
     assert len(client.hear()) == 8
     assert not session_of(client).is_at_work()
 
 
 def test_work_in_tasks_counts(site: BareGlidemq) -> None:
     library = Library(site)
-    library.client.send_raw(pack("SCAN", "0", "COUNT", "1000") * 100)
+    library.client.feed(pack("SCAN", "0", "COUNT", "1000") * 100)
     assert len(library.client.hear()) < 40
     turns = 0
     while session_of(library.client).is_at_work():
@@ -90,24 +91,24 @@ def test_a_transaction_that_takes_long_begins_a_turn_of_its_own() -> None:
     site = BareGlidemq(MemoryStorage())
     site.is_slow = True
     client = site.connect()
-    client.send_raw(b"PING\r\nMULTI\r\n" + b"PING\r\n" * 200 + b"EXEC\r\nPING\r\n")
+    client.feed(b"PING\r\nMULTI\r\n" + b"PING\r\n" * 200 + b"EXEC\r\nPING\r\n")
     assert session_of(client).is_at_work()
-    assert client.take_raw().endswith(b"+QUEUED\r\n")
+    assert client.take_unread().endswith(b"+QUEUED\r\n")
     # What it buffers counts as held.
     assert client.session.held_size() > 0
     assert client.session.unread_size() > 0
     while session_of(client).is_at_work():
         site.slice()
-    assert client.take_raw() == b"*200\r\n" + b"+PONG\r\n" * 201
+    assert client.take_unread() == b"*200\r\n" + b"+PONG\r\n" * 201
     # A short one does not.
-    client.send_raw(b"PING\r\nMULTI\r\nPING\r\nEXEC\r\n")
-    assert client.take_raw() == b"+PONG\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n"
+    client.feed(b"PING\r\nMULTI\r\nPING\r\nEXEC\r\n")
+    assert client.take_unread() == b"+PONG\r\n+OK\r\n+QUEUED\r\n*1\r\n+PONG\r\n"
 
 
 def test_a_command_of_many_arguments_begins_a_turn_of_its_own(site: BareGlidemq) -> None:
     client = site.connect()
     fields = [str(at) for at in range(1000)]
-    client.send_raw(pack("PING") + pack("HSET", "glide:{q}:rate", *fields) + pack("PING"))
+    client.feed(pack("PING") + pack("HSET", "glide:{q}:rate", *fields) + pack("PING"))
     assert client.hear() == [b"PONG"]
     while session_of(client).is_at_work():
         site.slice()
@@ -123,7 +124,7 @@ class Unread(Peer):
 
 def test_nothing_is_run_for_a_peer_that_does_not_read(site: BareGlidemq) -> None:
     client = site.connect()
-    client.send_raw(pack("ECHO", "x") * 200)
+    client.feed(pack("ECHO", "x") * 200)
     client.hear()
     peer = client.session.peer
     client.session.peer = Unread()
@@ -139,7 +140,7 @@ def test_nothing_is_run_for_a_peer_that_does_not_read(site: BareGlidemq) -> None
 
 def test_input_that_ends_is_answered_to_its_end(site: BareGlidemq) -> None:
     client = site.connect()
-    client.send_raw(pack("ECHO", "x") * 200)
+    client.feed(pack("ECHO", "x") * 200)
     client.session.end_input(site.now_ms)
     assert not client.session.is_finished
     while session_of(client).is_at_work():
@@ -152,17 +153,17 @@ def test_a_stranger_is_refused_each_of_many_commands() -> None:
     site = BareGlidemq(MemoryStorage(), password=b"secret")
     site.is_slow = True
     client = site.connect()
-    client.send_raw(b"DBSIZE\r\n" * 4000)
+    client.feed(b"DBSIZE\r\n" * 4000)
     assert session_of(client).is_at_work()
     while session_of(client).is_at_work():
         site.slice()
-    assert client.take_raw().count(b"-NOAUTH") == 4000
+    assert client.take_unread().count(b"-NOAUTH") == 4000
     assert not client.session.is_finished
 
 
 def test_who_leaves_while_it_waits_for_its_turn_is_forgotten(site: BareGlidemq) -> None:
     client = site.connect()
-    client.send_raw(pack("ECHO", "x") * 200)
+    client.feed(pack("ECHO", "x") * 200)
     client.close()
     while site.slice():
         pass
@@ -175,7 +176,7 @@ def test_jobs_that_are_handed_over_count(site: BareGlidemq) -> None:
     for _ in range(300):
         library.add()
     words = ["XREADGROUP", "GROUP", "workers", "w", "COUNT", "20", "STREAMS", library.key("stream")]
-    library.client.send_raw(pack(*words, ">") * 15)
+    library.client.feed(pack(*words, ">") * 15)
     assert session_of(library.client).is_at_work()
     heard = len(library.client.hear())
     assert heard < 12

@@ -9,8 +9,8 @@ import pytest
 from jobyard.protocols.http.compression import PIECE_SIZE, SIZE_MIN
 from jobyard.wire.http.accept import names
 from jobyard.wire.http.response import http_date
-from tests.support.bare_topics import BareTopics
-from tests.support.http_text import dechunked
+from tests.support.clients.http_text import dechunked
+from tests.support.doors.topics import BareTopics
 
 
 @pytest.fixture

@@ -14,9 +14,10 @@ from jobyard.protocols.http.routes import Parameter, Route, Routes, RouteSchemas
 from jobyard.protocols.topics.api_keys import read_keys
 from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.protocols.topics.routes import install
-from tests.support.bare_http import BareHttp, HttpClient, Reply
-from tests.support.bare_streams import CountedRandomSource
-from tests.support.openapi import METHODS, Reader, references_in, schemas_in
+from tests.support.clients.http import BunqueueHttpClient, Reply
+from tests.support.clients.openapi import METHODS, Reader, references_in, schemas_in
+from tests.support.doors.http import BareHttp
+from tests.support.site.facts import CountedRandomSource
 
 JSON = {"Content_Type": "application/json"}
 
@@ -47,7 +48,7 @@ class Walk:
 
     def __init__(self, port: Port) -> None:
         self.reader = Reader(port.document())
-        self._client: HttpClient = port.call()
+        self._client: BunqueueHttpClient = port.call()
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Reply:
         reply = self._client.ask(method, path, body, **JSON, **headers)
@@ -220,6 +221,9 @@ def test_every_answer_of_the_topics_api_is_as_described(port: Port) -> None:
     _walk_refusals(walk)
     _walk_followers(walk)
     _walk_exports(walk)
+    _walk_txns(walk)
+    _walk_claims(walk)
+    _walk_cursors(walk)
     for path in ("/v0/health", "/v0/ready", "/v0/metrics", "/openapi.json"):
         assert walk.ask("GET", path).status == 200
     assert walk.ask("GET", "/v0/metrics", Accept="application/json").status == 200
@@ -264,16 +268,51 @@ def _walk_log(walk: Walk) -> None:
     walk.topic("", {"records": [tagged, {"data": None}], "idempotency_key": "k"}, name="log")
     walk.topic("", {"records": [{"data": 1}], "idempotency_key": "k"}, name="log")
     walk.ask("POST", f"{one}?return_seqs=false", {"records": [{"data": 1}] * 3})
+    walk.topic("", {"records": [{"data": 1, "key": "k"}] * 2, "strict": True}, 201, "keyed")
     walk.topic("", {"records": [{"data": 1}]}, 201, "made")
     lost = walk.topic("diff", {}, name="log")
     assert lost["tombstone"]["reason"] == "cap"
-    walk.topic("", {"records": [tagged]}, name="log")
+    walk.topic("", {"records": [tagged, {"data_b64": "/w=="}]}, name="log")
     page = walk.topic("diff", {"from_seq": 5, "include_tags": True}, name="log")
     assert set(page["records"][0]) == {"$seq", "$ts", "$tag", "$node", "data", "meta"}
     assert walk.topic("diff", {"from_seq": 99}, name="log")["tombstone"]["reason"] == "recreated"
     walk.topic("delete", {"match": ["tag", "Glob", "t:*"], "before_seq": 100}, name="log")
     assert len(walk.ask("GET", "/v0/topics?page_size=1").json["next_cursor"]) > 0
     assert walk.ask("GET", one).json["last_write_ts"] is not None
+
+
+def _walk_claims(walk: Walk) -> None:
+    one = "/v0/topics/q/claims/c1"
+    assert walk.ask("GET", one).status == 404
+    assert walk.ask("POST", "/v0/topics/q", {"records": [{"data": 1}]}).status == 200
+    wanted = {"node": "w", "claim_id": "c1", "worker": "d", "epoch": 1}
+    assert walk.topic("claim", wanted)["count"] == 1
+    assert walk.ask("GET", one).status == 200
+    assert walk.ask("POST", f"{one}/extend", {"lease_ms": 1000}).status == 200
+    assert walk.ask("POST", f"{one}/extend", {}).status == 400
+    assert walk.ask("GET", "/v0/topics/log/claims/c1").status == 409
+    walk.topic("claim", {**wanted, "node": "x"}, 409)
+
+
+def _walk_txns(walk: Walk) -> None:
+    one = "/v0/txns/t:1"
+    place = {"topic": "log", "part": 0, "attempt": 1, "chunk": 0}
+    records = [{"data": 1, "tag": "t", "with": None}]
+    assert walk.ask("POST", f"{one}/stage", {**place, "records": records}).status == 200
+    assert walk.ask("POST", f"{one}/stage", {**place, "records": []}).status == 400
+    assert walk.ask("GET", one).status == 200
+    assert walk.ask("DELETE", one).status == 200
+    assert walk.ask("GET", one).status == 200
+    part = {"topic": "log", "part": 0, "attempt": 1, "chunks": 1, "rows": 1}
+    assert walk.ask("POST", f"{one}/commit", {"parts": [part]}).status == 409
+    assert walk.ask("POST", f"{one}/stage", {**place, "records": records}).status == 200
+    ends = {"acks": [{"queue": "q", "node": "w", "items": [[99, None]]}]}
+    wanted = {"parts": [part], **ends, "worker": "w", "epoch": 2}
+    assert walk.ask("POST", f"{one}/commit", wanted).status == 200
+    assert walk.ask("POST", f"{one}/commit", wanted).json["duplicate"] is True
+    assert walk.ask("GET", one).json["skipped"] == [["q", 99, "gone"]]
+    assert walk.ask("DELETE", one).status == 409
+    assert walk.ask("GET", "/v0/txns/a%20b").status == 400
 
 
 def _walk_exports(walk: Walk) -> None:
@@ -285,14 +324,31 @@ def _walk_exports(walk: Walk) -> None:
     assert walk.ask("GET", "/v0/topics/none/export").status == 404
     assert walk.ask("GET", f"{one}/export", Accept="image/png").status == 406
     assert walk.ask("GET", "/v0/topics/q/export").status == 409
+    assert walk.ask("GET", "/v0/topics/q/export?jobs=none").status == 400
     assert walk.ask("GET", f"{one}/export?from_seq=0").status == 410
     assert walk.ask("GET", f"{one}/export?to_seq=999").status == 416
+
+
+def _walk_cursors(walk: Walk) -> None:
+    one = "/v0/topics/log/cursors/c"
+    assert walk.ask("PUT", one, {"seq": 1, "hold": True}).status == 201
+    assert walk.ask("PUT", one, {"seq": 2, "incarnation": None}).status == 200
+    assert walk.ask("PUT", one, {"seq": 1}).status == 409
+    assert walk.ask("PUT", one, {"seq": 10**9}).status == 416
+    assert walk.ask("PUT", one, {}).status == 400
+    assert walk.ask("GET", one).status == 200
+    assert walk.ask("GET", "/v0/topics/log/cursors").json["cursors"][0]["hold"] is True
+    assert walk.ask("GET", "/v0/topics/log").json["cursors"]
+    assert walk.ask("GET", "/v0/topics/log/cursors/none").status == 404
+    assert walk.ask("GET", "/v0/topics/none/cursors").status == 404
+    assert walk.ask("DELETE", one).json["deleted"] is True
 
 
 def _walk_queue(walk: Walk) -> None:
     config = {"type": "queue", "durable": True, "max_deliveries": 1, "dead_letter": "dead"}
     assert walk.ask("PUT", "/v0/topics/q", config).status == 201
-    records = [{"data": at, "tag": "t", "meta": {"m": 1}} for at in range(5)]
+    records: list[Any] = [{"data": at, "tag": "t", "meta": {"m": 1}} for at in range(5)]
+    records[1] = {"data_b64": ""}
     walk.topic("", {"records": records})
     claimed = walk.topic("claim", {"node": "w", "max": 3})["claimed"]
     assert len(claimed) == 3

@@ -15,7 +15,7 @@ from jobyard.protocols.http.entrance import HttpEntrance
 from jobyard.protocols.http.limits import BODY_GRACE_MS, HEAD_MS_MAX, LINGER_MS, STREAM_MAX
 from jobyard.protocols.http.routes import Area, Route, Routes
 from jobyard.protocols.session import Session
-from tests.support.bare_streams import Ear
+from tests.support.site.connection import Ears
 
 NOW_MS = 1_700_000_000_000
 PUT = b"PUT /hello/a HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -95,7 +95,7 @@ class Site:
             routes.add(Route(method, pattern, serve, area, action=action))
         routes.add(Route("GET", "/stream", self._stream, area, is_stream=True))
         self.door = HttpDoor(self.yard, routes, Stopwatch())
-        self.ears = Ear()
+        self.ears = Ears()
         self.session = HttpEntrance(self.door).enter(self.ears)
         self.now_ms = NOW_MS
 

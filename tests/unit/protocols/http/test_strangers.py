@@ -9,7 +9,7 @@ from jobyard.protocols.http.entrance import HttpEntrance
 from jobyard.protocols.http.session import HttpSession
 from jobyard.protocols.login_attempts import FAILURES_PER_S, FREE_FAILURES, STRANGER_MS
 from jobyard.protocols.session import Peer
-from tests.support.bare_http import BareHttp
+from tests.support.doors.http import BareHttp
 
 LONG = 1_000_000
 

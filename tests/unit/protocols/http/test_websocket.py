@@ -29,8 +29,8 @@ from jobyard.wire.http.websocket import (
     pong,
     text,
 )
-from tests.support.bare_streams import Ear
-from tests.support.http_text import ws_frame
+from tests.support.clients.http_text import ws_frame
+from tests.support.site.connection import Ears
 
 NOW_MS = 1_700_000_000_000
 MESSAGE_MAX = 1000
@@ -75,7 +75,7 @@ class Wire:
     def __init__(self) -> None:
         journal = Journal(None, 1 << 20, ids_ahead=False)
         yard = Yard(journal, Bodies(journal, 1 << 20))
-        self.ear = Ear()
+        self.ear = Ears()
         self.session = HttpSession(HttpDoor(yard, Routes(Area()), Stopwatch()), self.ear)
         self.parrot = Parrot()
         self.line = WebSocket(self.session, self.parrot, MESSAGE_MAX, NOW_MS)

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.topics import BareTopics
 
 
 @pytest.fixture
@@ -16,6 +17,6 @@ def site() -> Iterator[BareTopics]:
 
 
 @pytest.fixture
-def api(site: BareTopics) -> Caller:
+def api(site: BareTopics) -> TopicsClient:
     """A connection to it."""
     return site.api

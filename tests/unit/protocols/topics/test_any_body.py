@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.bare_topics import BareTopics
+from tests.support.doors.topics import BareTopics
 
 # Names that mean something somewhere, so that random bodies come close to good ones.
 NAMES = st.sampled_from(

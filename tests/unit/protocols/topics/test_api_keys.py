@@ -6,7 +6,8 @@ import pytest
 
 from jobyard.errors import StartRefused
 from jobyard.protocols.topics.api_keys import read_keys
-from tests.support.bare_topics import BareTopics, Caller, said
+from tests.support.clients.topics import TopicsClient, said
+from tests.support.doors.topics import BareTopics
 
 KEYS = (
     "all, reader:read,writer:w , killer:delete,boss:admin,worker:rw,mine::a.|b.,"
@@ -128,7 +129,7 @@ def test_a_key_of_some_names_opens_those_alone(guarded: BareTopics) -> None:
 
 
 def test_a_key_of_some_names_sees_those_alone(guarded: BareTopics) -> None:
-    def names(caller: Caller, query: str = "") -> list[str]:
+    def names(caller: TopicsClient, query: str = "") -> list[str]:
         found = said(caller.ask("GET", f"/v0/topics{query}"))["topics"]
         return [line["topic"] for line in found]
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.topics import BareTopics
 
 ONE = {"records": [{"data": 1}]}
 
 
 @pytest.mark.parametrize("word", ["", "1", "yes", "TRUE", "false%20", "null"])
 def test_a_flag_that_is_none_is_refused_before_anything_happens(
-    site: BareTopics, api: Caller, word: str
+    site: BareTopics, api: TopicsClient, word: str
 ) -> None:
     assert api.post(f"t?return_seqs={word}", ONE).refusal == (400, "invalid_request")
     assert "t" not in site.yard.logs
@@ -19,14 +20,14 @@ def test_a_flag_that_is_none_is_refused_before_anything_happens(
     assert "t" in site.yard.logs
 
 
-def test_a_key_in_the_header_is_looked_at_even_where_the_body_has_one(api: Caller) -> None:
+def test_a_key_in_the_header_is_looked_at_even_where_the_body_has_one(api: TopicsClient) -> None:
     body = {**ONE, "idempotency_key": "k"}
     headers = {"Content-Type": "application/json", "Idempotency-Key": "x" * 257}
     answer = api.ask("POST", "/v0/topics/t", body, headers)
     assert answer.refusal == (400, "invalid_request")
 
 
-def test_a_config_is_looked_at_even_where_it_is_of_no_use(api: Caller) -> None:
+def test_a_config_is_looked_at_even_where_it_is_of_no_use(api: TopicsClient) -> None:
     api.post("t", ONE)
     answer = api.post("t", {**ONE, "config": {"cap_records": -1}})
     assert answer.refusal == (400, "invalid_request")

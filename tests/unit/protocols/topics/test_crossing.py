@@ -4,12 +4,13 @@ import json
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture
-def queue(api: Caller) -> str:
+def queue(api: TopicsClient) -> str:
     """A queue."""
     api.put("q", type="queue")
     return "q"
@@ -19,7 +20,7 @@ def queue(api: Caller) -> str:
 
 
 def test_a_job_written_here_is_reserved_by_beanstalk(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.ok(queue, b'{"records":[{"data": {"a" : [ 1 ]},"tag":"t"}]}')
     worker = site.beanstalk()
@@ -39,7 +40,7 @@ def test_a_job_written_here_is_reserved_by_beanstalk(
 
 
 def test_a_beanstalk_client_that_leaves_gives_the_job_back(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.write(queue, 1)
     worker = site.beanstalk()
@@ -51,7 +52,7 @@ def test_a_beanstalk_client_that_leaves_gives_the_job_back(
 
 
 def test_a_lease_of_a_beanstalk_client_lasts_as_the_topic_says(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     api.put("q", type="queue", lease_ms=2000)
     api.write("q", 1)
@@ -69,7 +70,7 @@ def test_a_lease_of_a_beanstalk_client_lasts_as_the_topic_says(
     "data", [None, True, 0, -5, 1.5, "ä", [], {}, {"a": [1, {"b": None}]}, "x" * 300]
 )
 def test_a_job_written_here_is_pulled_by_bunqueue(
-    site: BareTopics, api: Caller, queue: str, data: object
+    site: BareTopics, api: TopicsClient, queue: str, data: object
 ) -> None:
     api.write(queue, data)
     worker = site.bunqueue()
@@ -82,7 +83,9 @@ def test_a_job_written_here_is_pulled_by_bunqueue(
     worker.close()
 
 
-def test_a_job_that_bunqueue_fails_comes_back(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_job_that_bunqueue_fails_comes_back(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     api.write(queue, 1)
     worker = site.bunqueue()
     worker.ok("FAIL", id=worker.pull("q")["id"], error="no")
@@ -108,7 +111,7 @@ def test_a_job_that_bunqueue_fails_comes_back(site: BareTopics, api: Caller, que
     ],
 )
 def test_a_job_of_beanstalk_is_claimed_here(
-    site: BareTopics, api: Caller, body: bytes, data: bytes
+    site: BareTopics, api: TopicsClient, body: bytes, data: bytes
 ) -> None:
     producer = site.beanstalk()
     producer.say(b"use q\r\n")
@@ -126,7 +129,7 @@ def test_a_job_of_beanstalk_is_claimed_here(
     assert api.ask("GET", "/v0/topics/q").status == 404
 
 
-def test_a_job_of_bunqueue_is_claimed_here(site: BareTopics, api: Caller) -> None:
+def test_a_job_of_bunqueue_is_claimed_here(site: BareTopics, api: TopicsClient) -> None:
     producer = site.bunqueue()
     data = {"to": "a@b", "n": [1, 2.5, None], "raw": b"\xff"}
     job_id = producer.push("q", data)
@@ -141,7 +144,9 @@ def test_a_job_of_bunqueue_is_claimed_here(site: BareTopics, api: Caller) -> Non
     producer.close()
 
 
-def test_a_nack_is_a_failed_attempt_of_a_job_of_bunqueue(site: BareTopics, api: Caller) -> None:
+def test_a_nack_is_a_failed_attempt_of_a_job_of_bunqueue(
+    site: BareTopics, api: TopicsClient
+) -> None:
     producer = site.bunqueue()
     job_id = producer.push("q", 1, maxAttempts=2)
     api.claim("q")
@@ -155,7 +160,7 @@ def test_a_nack_is_a_failed_attempt_of_a_job_of_bunqueue(site: BareTopics, api: 
 
 
 def test_a_job_that_is_given_up_is_dead_and_can_be_driven_back(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.write(queue, 1)
     producer = site.bunqueue()
@@ -171,7 +176,7 @@ def test_a_job_that_is_given_up_is_dead_and_can_be_driven_back(
     site.check()
 
 
-def test_a_job_that_is_given_up_becomes_a_dead_letter(site: BareTopics, api: Caller) -> None:
+def test_a_job_that_is_given_up_becomes_a_dead_letter(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue", max_deliveries=5, dead_letter="q.dlq")
     api.write("q", 1)
     api.claim("q")
@@ -185,7 +190,9 @@ def test_a_job_that_is_given_up_becomes_a_dead_letter(site: BareTopics, api: Cal
     site.check()
 
 
-def test_jobs_of_all_doors_are_read_in_order(site: BareTopics, api: Caller, queue: str) -> None:
+def test_jobs_of_all_doors_are_read_in_order(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     api.ok(queue, {"records": [{"data": 1, "tag": "t", "node": "n", "meta": {"m": 1}}]})
     site.bunqueue().push("q", {"two": 2})
     producer = site.beanstalk()
@@ -201,7 +208,7 @@ def test_jobs_of_all_doors_are_read_in_order(site: BareTopics, api: Caller, queu
 
 
 def test_a_stream_here_is_given_jobs_of_all_doors(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     assert queue == "q"
     worker = site.connect()
@@ -218,7 +225,7 @@ def test_a_stream_here_is_given_jobs_of_all_doors(
     producer.leave()
 
 
-def test_a_full_topic_refuses_other_doors_too(site: BareTopics, api: Caller) -> None:
+def test_a_full_topic_refuses_other_doors_too(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue", cap_records=1, discard="reject")
     api.write("q", 1)
     producer = site.beanstalk()
@@ -230,7 +237,7 @@ def test_a_full_topic_refuses_other_doors_too(site: BareTopics, api: Caller) -> 
 
 
 def test_names_of_other_doors_that_no_topic_may_have_are_not_shown(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     producer = site.beanstalk()
     producer.say(b"use a/b\r\n")
@@ -247,7 +254,7 @@ def test_names_of_other_doors_that_no_topic_may_have_are_not_shown(
 NO_JOBS = "log is a log and takes no jobs"
 
 
-def test_a_log_takes_no_jobs_from_any_door(site: BareTopics, api: Caller) -> None:
+def test_a_log_takes_no_jobs_from_any_door(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     beanstalk = site.beanstalk()
     assert beanstalk.say(b"use log\r\nput 0 0 60 1\r\n1\r\n") == b"USING log\r\nDRAINING\r\n"
@@ -265,7 +272,9 @@ def test_a_log_takes_no_jobs_from_any_door(site: BareTopics, api: Caller) -> Non
     assert [one["data"] for one in api.diff("log")["records"]] == [1]
 
 
-def test_a_cron_whose_queue_is_a_log_waits_until_it_is_none(site: BareTopics, api: Caller) -> None:
+def test_a_cron_whose_queue_is_a_log_waits_until_it_is_none(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("log")
     bunqueue = site.bunqueue()
     bunqueue.ok("Cron", name="c", queue="log", data={}, repeatEvery=1000)
@@ -278,7 +287,7 @@ def test_a_cron_whose_queue_is_a_log_waits_until_it_is_none(site: BareTopics, ap
 
 
 def test_a_tube_in_use_is_shut_while_there_is_a_log_of_its_name(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     beanstalk = site.beanstalk()
     assert beanstalk.say(b"use t\r\n") == b"USING t\r\n"
@@ -294,7 +303,7 @@ def test_a_tube_in_use_is_shut_while_there_is_a_log_of_its_name(
 def test_a_log_takes_no_jobs_after_a_restart_either() -> None:
     site = BareTopics(MemoryStorage())
     site.api.put("log")
-    site = site.again()
+    site = site.after_a_crash()
     said = site.beanstalk().say(b"use log\r\nput 0 0 60 1\r\n1\r\n")
     assert said == b"USING log\r\nDRAINING\r\n"
     assert site.bunqueue().refused("PUSH", queue="log", data={}) == NO_JOBS
@@ -319,7 +328,7 @@ def test_jobs_of_every_door_are_copied_from_a_queue_into_a_log() -> None:
     state = api.ask("GET", "/v0/routers/r").json
     assert (state["forwarded_total"], state["cursor"], state["lag"]) == (6, 7, 0)
     api.ok("q/delete", {"before_seq": 100})
-    site = site.again()
+    site = site.after_a_crash()
     site.beanstalk().say(b"use q\r\nput 0 0 60 1\r\n9\r\n")
     assert [one["data"] for one in site.api.diff("log", from_seq=6)["records"]] == [9]
     assert site.api.ask("DELETE", "/v0/topics/q").json["routers_removed"] == ["r"]
@@ -327,7 +336,7 @@ def test_jobs_of_every_door_are_copied_from_a_queue_into_a_log() -> None:
 
 
 def test_a_copy_lies_in_another_queue_for_whoever_waits_there(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.put("copies", type="queue")
     assert api.ask("PUT", "/v0/routers/r", {"source": queue, "dest": "copies"}).status == 201

@@ -3,9 +3,10 @@
 import pytest
 
 from jobyard.model.topic.log_chunk import CHUNK_ROWS
-from tests.support.bare_topics import BareTopics, Caller
-from tests.support.exports import begin, exported, unchunked
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.exports import begin, exported, unchunked
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 ROWS = 2 * CHUNK_ROWS + 1
 CORRUPT = (500, "corrupt")
@@ -19,9 +20,9 @@ def damaged(node: str) -> BareTopics:
     found.api.put("other")
     for first in range(0, ROWS, 500):
         found.api.write("log", *range(first, min(first + 500, ROWS)), node=node)
-        found.others.site.commit()
+        found.commit()
     found.api.write("other", "whole")
-    found.others.site.commit()
+    found.commit()
     chunk = found.yard.logs["log"].chunks[0]
     assert chunk.is_cold
     for slot in (5, 6, 7):
@@ -38,7 +39,7 @@ def site() -> BareTopics:
 
 
 @pytest.fixture
-def api(site: BareTopics) -> Caller:
+def api(site: BareTopics) -> TopicsClient:
     """A connection."""
     return site.api
 
@@ -71,7 +72,7 @@ def test_a_reader_of_its_own_records_only_reads_no_text() -> None:
     assert (page["records"], page["caught_up"]) == ([], True)
 
 
-def test_failed_reads_are_counted_and_told_once(site: BareTopics, api: Caller) -> None:
+def test_failed_reads_are_counted_and_told_once(site: BareTopics, api: TopicsClient) -> None:
     for _ in range(3):
         assert api.post("log/diff", {"from_seq": 5}).refusal == CORRUPT
     assert api.post("log/diff", {"from_seq": 6}).refusal == CORRUPT
@@ -83,7 +84,7 @@ def test_failed_reads_are_counted_and_told_once(site: BareTopics, api: Caller) -
     assert answer.json["topics_corrupt_reads"] == 4
 
 
-def test_a_watch_is_told_and_shows_the_others(site: BareTopics, api: Caller) -> None:
+def test_a_watch_is_told_and_shows_the_others(site: BareTopics, api: TopicsClient) -> None:
     body = {"topics": {"log": {"from_seq": 3}, "other": {}}}
     path = api.ask("POST", "/v0/watch", body).json["stream_url"]
     reader = site.connect()
@@ -99,7 +100,7 @@ def test_a_watch_is_told_and_shows_the_others(site: BareTopics, api: Caller) -> 
     assert {event.json["topic"] for event in reader.events()} == {"other"}
 
 
-def test_a_router_passes_on_what_is_whole(site: BareTopics, api: Caller) -> None:
+def test_a_router_passes_on_what_is_whole(site: BareTopics, api: TopicsClient) -> None:
     api.ask("PUT", "/v0/routers/r", {"source": "log", "dest": "copies"})
     router = site.yard.routers.by_name["r"]
     # As after a time in which the destination took nothing.
@@ -111,7 +112,7 @@ def test_a_router_passes_on_what_is_whole(site: BareTopics, api: Caller) -> None
 
 
 def test_an_export_ends_before_what_is_damaged_and_the_next_one_tells_it(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     reader = site.connect()
     begin(reader, "log/export")

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.topics import BareTopics
 
 RECORD = {"records": [{"data": 1}]}
 
@@ -23,7 +24,7 @@ def limit_of(site: BareTopics, method: str, path: str, body: object = None, key:
 # -- topics ----------------------------------------------------------------------------------------
 
 
-def test_there_are_only_so_many_topics(site: BareTopics, api: Caller) -> None:
+def test_there_are_only_so_many_topics(site: BareTopics, api: TopicsClient) -> None:
     site.topics.limits.topics = 2
     api.put("a")
     api.put("b", type="queue")
@@ -41,7 +42,7 @@ def test_there_are_only_so_many_topics(site: BareTopics, api: Caller) -> None:
     api.write("c", 1)
 
 
-def test_tubes_that_are_only_looked_at_are_no_topics(site: BareTopics, api: Caller) -> None:
+def test_tubes_that_are_only_looked_at_are_no_topics(site: BareTopics, api: TopicsClient) -> None:
     site.topics.limits.topics = 2
     site.beanstalk().say(b"watch x\r\nwatch y\r\nwatch z\r\n")
     api.put("a")
@@ -49,7 +50,7 @@ def test_tubes_that_are_only_looked_at_are_no_topics(site: BareTopics, api: Call
     assert limit_of(site, "PUT", "/v0/topics/c", {}) == ("max_topics", 2)
 
 
-def test_no_limit_is_none(site: BareTopics, api: Caller) -> None:
+def test_no_limit_is_none(site: BareTopics, api: TopicsClient) -> None:
     limits = site.topics.limits
     limits.topics = limits.routers = limits.watches = limits.streams = limits.total_bytes = 0
     limits.streams_per_key = limits.waiting_per_key = 0
@@ -64,7 +65,7 @@ def test_no_limit_is_none(site: BareTopics, api: Caller) -> None:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_there_are_only_so_many_bytes(site: BareTopics, api: Caller, kind: str) -> None:
+def test_there_are_only_so_many_bytes(site: BareTopics, api: TopicsClient, kind: str) -> None:
     site.topics.limits.total_bytes = 5000
     api.put("t", type=kind)
     api.put("u", type=kind)
@@ -84,11 +85,11 @@ def test_there_are_only_so_many_bytes(site: BareTopics, api: Caller, kind: str) 
 # -- streams ---------------------------------------------------------------------------------------
 
 
-def watch_path(api: Caller) -> str:
+def watch_path(api: TopicsClient) -> str:
     return str(api.ask("POST", "/v0/watch", {"topics": {"q": {}}}).json["stream_url"])
 
 
-def test_there_are_only_so_many_streams(site: BareTopics, api: Caller) -> None:
+def test_there_are_only_so_many_streams(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
     site.topics.limits.streams = 2
     first, second = site.connect(), site.connect()
@@ -109,7 +110,7 @@ def test_there_are_only_so_many_streams(site: BareTopics, api: Caller) -> None:
 
 
 def test_a_stream_that_takes_the_place_of_another_needs_no_other(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     api.put("q", type="queue")
     site.topics.limits.streams = 1
@@ -125,7 +126,7 @@ def test_a_stream_that_takes_the_place_of_another_needs_no_other(
     assert site.topics.limits.streams_count == 0
 
 
-def test_a_topic_that_goes_frees_its_streams(site: BareTopics, api: Caller) -> None:
+def test_a_topic_that_goes_frees_its_streams(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
     worker = site.connect()
     worker.listen("/v0/topics/q/work?node=a")
@@ -162,24 +163,24 @@ def test_a_key_has_only_so_many_streams(locked: BareTopics) -> None:
     locked.check()
 
 
-def _stay(site: BareTopics, callers: list[Caller]) -> None:
+def _stay(site: BareTopics, callers: list[TopicsClient]) -> None:
     assert site.now_ms > 0
     callers[0].close()
 
 
-def _answer(site: BareTopics, callers: list[Caller]) -> None:
+def _answer(site: BareTopics, callers: list[TopicsClient]) -> None:
     site.connect("two").write("log", 1)
     assert [caller.hear() is not None for caller in callers] == [True, False]
 
 
-def _shut_down(site: BareTopics, callers: list[Caller]) -> None:
+def _shut_down(site: BareTopics, callers: list[TopicsClient]) -> None:
     assert site.now_ms > 0
     callers[1].shut_down()
 
 
 @pytest.mark.parametrize("end", [_stay, _answer, _shut_down])
 def test_a_key_has_only_so_many_calls_that_wait(
-    locked: BareTopics, end: Callable[[BareTopics, list[Caller]], None]
+    locked: BareTopics, end: Callable[[BareTopics, list[TopicsClient]], None]
 ) -> None:
     callers = [locked.connect("one") for _ in range(2)]
     callers[0].send("POST", "/v0/topics/log/diff", {"wait_ms": 5000})
@@ -230,7 +231,9 @@ def test_a_body_has_only_so_many_bytes(site: BareTopics) -> None:
 
 
 @pytest.mark.parametrize("accept", ["text/html", "text/event-stream", "application/json;q=0"])
-def test_who_takes_no_json_is_told_that_there_is_nothing_else(api: Caller, accept: str) -> None:
+def test_who_takes_no_json_is_told_that_there_is_nothing_else(
+    api: TopicsClient, accept: str
+) -> None:
     headers = {"Accept": accept}
     refusal = (406, "not_acceptable")
     api.put("t")
@@ -243,11 +246,11 @@ def test_who_takes_no_json_is_told_that_there_is_nothing_else(api: Caller, accep
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "text/html,*/*;q=0.8"])
-def test_who_takes_json_is_served(api: Caller, accept: str) -> None:
+def test_who_takes_json_is_served(api: TopicsClient, accept: str) -> None:
     assert api.post("t", RECORD, {"Accept": accept}).status == 201
 
 
-def test_counters_are_shown_as_text_or_as_json(api: Caller) -> None:
+def test_counters_are_shown_as_text_or_as_json(api: TopicsClient) -> None:
     for accept, kind in (
         ("text/plain", "text/plain; version=0.0.4"),
         ("text/*", "text/plain; version=0.0.4"),
@@ -260,7 +263,7 @@ def test_counters_are_shown_as_text_or_as_json(api: Caller) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream;q=0"])
-def test_a_stream_is_nothing_else(api: Caller, accept: str) -> None:
+def test_a_stream_is_nothing_else(api: TopicsClient, accept: str) -> None:
     api.put("q", type="queue")
     for path in ("/v0/topics/q/work?node=w", watch_path(api)):
         answer = api.ask("GET", path, None, {"Accept": accept})

@@ -5,16 +5,17 @@ import json
 import pytest
 
 from jobyard.engine.jobs.listing import SORTED_AT_ONCE
-from tests.support.bare_topics import BareTopics, said
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import recount
+from tests.support.clients.topics import said
+from tests.support.doors.topics import BareTopics
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 
 def slow_down(site: BareTopics) -> None:
     """Limit the long work of a turn."""
     site.yard.tasks.units_per_turn = 100
-    site.others.is_slow = True
-    site.others.slice()
+    site.is_slow = True
+    site.slice()
 
 
 def test_a_queue_is_deleted_at_once_and_freed_in_slices() -> None:
@@ -34,7 +35,7 @@ def test_a_queue_is_deleted_at_once_and_freed_in_slices() -> None:
     assert other.state("t")["count"] == 1
     assert other.claim("t")["claimed"][0]["$seq"] == 1
     turns = 1
-    while site.others.slice():
+    while site.slice():
         turns += 1
         assert other.state("t")["count"] == 1
     assert turns > 5
@@ -50,7 +51,7 @@ def test_many_topics_are_listed_in_slices() -> None:
     client.send("GET", "/v0/topics?page_size=120")
     assert client.hear() is None
     turns = 1
-    while site.others.slice():
+    while site.slice():
         turns += 1
         assert other.ask("GET", "/v0/topics/t001").status == 200
     assert turns > 10
@@ -60,7 +61,7 @@ def test_many_topics_are_listed_in_slices() -> None:
     assert [line["topic"] for line in page["topics"]] == [f"t{at:03}" for at in range(120)]
     cursor = page["next_cursor"]
     client.send("GET", f"/v0/topics?page_size=120&cursor={cursor}")
-    while site.others.slice():
+    while site.slice():
         pass
     answer = client.hear()
     assert answer is not None
@@ -78,15 +79,15 @@ def test_a_topic_that_goes_while_a_page_is_made_ends_no_list() -> None:
     client.send("GET", "/v0/topics?page_size=20")
     assert client.hear() is None
     assert said(other.ask("DELETE", "/v0/topics/t019"))["deleted"]
-    while site.others.slice():
+    while site.slice():
         pass
     answer = client.hear()
     assert answer is not None
     names = [line["topic"] for line in answer.json["topics"]]
     assert names == [f"t{at:03}" for at in range(21) if at != 19]
-    site.others.is_slow = False
+    site.is_slow = False
     site.yard.tasks.units_per_turn = 2000
-    site.others.slice()
+    site.slice()
     rest = other.ask("GET", f"/v0/topics?cursor={answer.json['next_cursor']}").json
     assert [line["topic"] for line in rest["topics"]] == [f"t{at:03}" for at in range(21, 30)]
 
@@ -99,7 +100,7 @@ def told_later(site: BareTopics, path: str, asked: object) -> tuple[dict[str, ob
     assert client.hear() is None
     other.post("t", {"records": [{"data": "new", "tag": "a"}]})
     counts = [int(other.state("t")["count"])]
-    while site.others.slice():
+    while site.slice():
         counts.append(int(other.state("t")["count"]))
     answer = client.hear()
     assert answer is not None
@@ -136,7 +137,7 @@ def test_a_log_that_goes_while_its_records_are_deleted_is_not_found() -> None:
     assert client.hear() is None
     assert said(other.ask("DELETE", "/v0/topics/t"))["deleted"]
     other.write("t", "new")
-    while site.others.slice():
+    while site.slice():
         pass
     answer = client.hear()
     assert answer is not None
@@ -157,7 +158,7 @@ def test_a_queue_is_deleted_whole_if_the_client_disconnects_meanwhile() -> None:
     client.send("DELETE", "/v0/topics/t")
     assert client.hear() is None
     client.close()
-    while site.others.slice():
+    while site.slice():
         pass
     assert site.yard.jobs.count == 0
     assert other.ask("GET", "/v0/topics/t").status == 404

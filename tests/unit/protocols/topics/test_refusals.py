@@ -7,8 +7,10 @@ import pytest
 from jobyard.protocols.http.door import BODY_MAX
 from jobyard.protocols.topics.body import FAULT_SIZE_MAX, SMALL_BODY_MAX
 from jobyard.protocols.topics.records.writes import RECORDS_MAX
-from tests.support.bare_topics import JSON_BODY, BareTopics, Caller, said
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.http import JSON_BODY
+from tests.support.clients.topics import TopicsClient, said
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 BODY = {"records": [{"data": 1}]}
 RAW = json.dumps(BODY).encode()
@@ -30,7 +32,7 @@ POSTS = ["", "/diff", "/delete", "/claim", "/ack", "/nack", "/extend", "/redrive
         "application/x-www-form-urlencoded; charset=UTF-8",
     ],
 )
-def test_bodies_that_are_read(api: Caller, kind: str) -> None:
+def test_bodies_that_are_read(api: TopicsClient, kind: str) -> None:
     assert said(api.post("t", RAW, {"Content-Type": kind}), 201)["seqs"] == [1]
 
 
@@ -49,7 +51,7 @@ def test_bodies_that_are_read(api: Caller, kind: str) -> None:
         ";application/json",
     ],
 )
-def test_bodies_that_are_not_read(api: Caller, kind: str) -> None:
+def test_bodies_that_are_not_read(api: TopicsClient, kind: str) -> None:
     refusal = (415, "unsupported_media_type")
     assert api.post("t", RAW, {"Content-Type": kind}).refusal == refusal
     assert api.ask("GET", "/v0/topics/t").status == 404
@@ -66,7 +68,7 @@ def test_bodies_that_are_not_read(api: Caller, kind: str) -> None:
 
 @pytest.mark.parametrize("headers", [{}, JSON_BODY, {"Content-Type": "text/plain"}])
 def test_where_a_body_may_be_missing_nobody_asks_what_it_is(
-    api: Caller, headers: dict[str, str]
+    api: TopicsClient, headers: dict[str, str]
 ) -> None:
     for method, path in (
         ("PUT", "/v0/topics/t"),
@@ -76,13 +78,13 @@ def test_where_a_body_may_be_missing_nobody_asks_what_it_is(
 
 
 @pytest.mark.parametrize("path", ["", "/delete", "/claim", "/ack", "/nack", "/extend"])
-def test_where_a_body_must_be_it_is_missed(api: Caller, path: str) -> None:
+def test_where_a_body_must_be_it_is_missed(api: TopicsClient, path: str) -> None:
     api.put("q", type="queue")
     assert api.post(f"q{path}", b"", JSON_BODY).refusal == (400, "invalid_request")
     assert api.ask("POST", f"/v0/topics/q{path}").refusal == (415, "unsupported_media_type")
 
 
-def test_the_order_of_judgements(api: Caller) -> None:
+def test_the_order_of_judgements(api: TopicsClient) -> None:
     """A missing topic is reported before errors in the request."""
     text = {"Content-Type": "text/plain"}
     assert api.post("none/claim", b"x", text).refusal == (404, "topic_not_found")
@@ -97,7 +99,7 @@ def test_the_order_of_judgements(api: Caller) -> None:
     "path",
     ["/v0", "/v0/", "/v0/topic", "/v0/topics/", "/v0/topics/t/", "/v0/topics/t/peek", "/v0//t"],
 )
-def test_paths_that_lead_nowhere(api: Caller, path: str) -> None:
+def test_paths_that_lead_nowhere(api: TopicsClient, path: str) -> None:
     api.put("t")
     answer = api.ask("GET", path)
     assert answer.status in {400, 404}
@@ -116,7 +118,7 @@ def test_paths_that_lead_nowhere(api: Caller, path: str) -> None:
     ],
 )
 def test_methods_that_a_path_does_not_know(
-    api: Caller, method: str, path: str, allowed: str
+    api: TopicsClient, method: str, path: str, allowed: str
 ) -> None:
     answer = api.ask(method, path, b"{}" if method != "GET" else None)
     assert answer.refusal == (405, "method_not_allowed")
@@ -125,7 +127,7 @@ def test_methods_that_a_path_does_not_know(
     assert (options.status, options.headers["allow"]) == (204, allowed)
 
 
-def test_a_head_is_that_of_the_answer(api: Caller) -> None:
+def test_a_head_is_that_of_the_answer(api: TopicsClient) -> None:
     api.put("t")
     whole = api.ask("GET", "/v0/topics/t")
     head = api.ask("HEAD", "/v0/topics/t")
@@ -139,11 +141,11 @@ def test_a_head_is_that_of_the_answer(api: Caller) -> None:
 def test_a_body_that_is_too_large_is_refused_before_it_comes(site: BareTopics) -> None:
     head = b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     fits = site.connect()
-    fits.say(head + b"Content-Length: %d\r\n\r\n" % BODY_MAX)
+    fits.feed(head + b"Content-Length: %d\r\n\r\n" % BODY_MAX)
     assert fits.hear() is None
     fits.close()
     caller = site.connect()
-    caller.say(head + b"Content-Length: %d\r\n\r\n" % (BODY_MAX + 1))
+    caller.feed(head + b"Content-Length: %d\r\n\r\n" % (BODY_MAX + 1))
     answer = caller.hear()
     assert answer is not None
     assert answer.refusal == (413, "payload_too_large")
@@ -153,7 +155,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes(site: BareTopics) -
 
 def test_a_request_that_is_none_is_refused_in_the_words_of_its_path(site: BareTopics) -> None:
     caller = site.connect()
-    caller.say(b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n")
+    caller.feed(b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n")
     answer = caller.hear()
     assert answer is not None
     assert answer.refusal == (400, "invalid_request")
@@ -166,7 +168,7 @@ def test_a_full_disk_is_told_and_nothing_is_written(kind: str) -> None:
     api = site.api
     api.put("t", type=kind, durable=True)
     api.write("t", "x" * 100)
-    site.others.site.commit()
+    site.commit()
     storage.capacity = sum(len(file.seen) for file in storage.files.values())
     body = {"records": [{"data": "x" * 100_000}] * 4}
     written = 1
@@ -175,7 +177,7 @@ def test_a_full_disk_is_told_and_nothing_is_written(kind: str) -> None:
         if answer.status != 200:
             break
         written += 4
-        site.others.site.commit()
+        site.commit()
     assert answer.refusal == (507, "storage_full")
     assert api.state("t")["head_seq"] == written
     assert api.post("new", body).refusal == (507, "storage_full")
@@ -185,7 +187,7 @@ def test_a_full_disk_is_told_and_nothing_is_written(kind: str) -> None:
     site.check()
 
 
-def test_a_server_in_drain_mode_takes_nothing_new(site: BareTopics, api: Caller) -> None:
+def test_a_server_in_drain_mode_takes_nothing_new(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
     api.write("q", 1)
     site.door.is_draining = True
@@ -212,7 +214,7 @@ def test_the_server_is_up(site: BareTopics) -> None:
     assert (answer.json["status"], answer.json["uptime_ms"]) == ("ok", 1234)
 
 
-def test_the_server_is_ready(api: Caller) -> None:
+def test_the_server_is_ready(api: TopicsClient) -> None:
     api.put("a")
     api.put("b", type="queue")
     for path in ("/v0/ready", "/readyz"):
@@ -221,7 +223,7 @@ def test_the_server_is_ready(api: Caller) -> None:
         assert answer.json == {"status": "ready", "wal_replay_complete": True, "topics": 2}
 
 
-def test_counters_as_json(site: BareTopics, api: Caller) -> None:
+def test_counters_as_json(site: BareTopics, api: TopicsClient) -> None:
     api.write("a", 1, 22)
     api.put("b", type="queue")
     api.write("b", 1, 2, 3)
@@ -239,7 +241,7 @@ def test_counters_as_json(site: BareTopics, api: Caller) -> None:
     assert wanted.items() <= found.items()
 
 
-def test_counters_as_text(api: Caller) -> None:
+def test_counters_as_text(api: TopicsClient) -> None:
     api.write("a", 1, 22)
     api.put("b", type="queue")
     api.write("b", 1, 2, 3)
@@ -254,7 +256,7 @@ def test_counters_as_text(api: Caller) -> None:
     assert all(line.startswith(("# TYPE ", "topics_")) for line in lines if line)
 
 
-def test_counters_of_so_many_topics_and_no_more(site: BareTopics, api: Caller) -> None:
+def test_counters_of_so_many_topics_and_no_more(site: BareTopics, api: TopicsClient) -> None:
     for number in range(1002):
         api.put(f"t{number}")
     api.put("q", type="queue")
@@ -264,7 +266,7 @@ def test_counters_of_so_many_topics_and_no_more(site: BareTopics, api: Caller) -
     assert len(site.yard.logs) == 1002
 
 
-def test_a_body_without_records_is_small(api: Caller) -> None:
+def test_a_body_without_records_is_small(api: TopicsClient) -> None:
     api.put("q", type="queue")
     padding = "x" * (SMALL_BODY_MAX - 30)
     assert api.post("q/diff", {"padding": padding}).status == 200
@@ -274,13 +276,13 @@ def test_a_body_without_records_is_small(api: Caller) -> None:
     assert api.post("q", {"records": [{"data": padding}]}).status == 200
 
 
-def test_a_write_of_far_too_many_records_is_not_counted_to_its_end(api: Caller) -> None:
+def test_a_write_of_far_too_many_records_is_not_counted_to_its_end(api: TopicsClient) -> None:
     many = b'{"records":[' + b'{"data":1},' * RECORDS_MAX + b'{"data":1}]}'
     assert api.post("t", many, JSON_BODY).refusal == (400, "batch_too_large")
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br, gzip"])
-def test_a_compressed_body_is_none(api: Caller, encoding: str) -> None:
+def test_a_compressed_body_is_none(api: TopicsClient, encoding: str) -> None:
     headers = {**JSON_BODY, "Content-Encoding": encoding}
     assert api.post("t", RAW, headers).refusal == (415, "unsupported_media_type")
     assert api.post("t", RAW, {**JSON_BODY, "Content-Encoding": "identity"}).status == 201
@@ -300,14 +302,14 @@ def test_what_cannot_be_read_is_refused_in_the_words_of_the_api(
     site: BareTopics, start: bytes
 ) -> None:
     caller = site.connect()
-    caller.say(start + b"\r\nHost: x\r\n\r\n")
+    caller.feed(start + b"\r\nHost: x\r\n\r\n")
     head, _, body = caller.unread.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 ")
     assert set(json.loads(body)) == {"error"}
     assert b"Access-Control" not in head
 
 
-def test_counters_of_one_name_stand_together_under_its_type(api: Caller) -> None:
+def test_counters_of_one_name_stand_together_under_its_type(api: TopicsClient) -> None:
     api.write("a", 1, 22)
     api.write("b", 1)
     api.put("q", type="queue", durable=True)
@@ -326,7 +328,7 @@ def test_counters_of_one_name_stand_together_under_its_type(api: Caller) -> None
 
 @pytest.mark.parametrize("origin", ["https://elsewhere.example", "http://yard:81", "null"])
 def test_a_page_of_another_site_cannot_write_behind_the_back_of_who_looks_at_it(
-    api: Caller, origin: str
+    api: TopicsClient, origin: str
 ) -> None:
     api.put("q", type="queue")
     form = {"Origin": origin, "Content-Type": "application/x-www-form-urlencoded"}
@@ -357,7 +359,7 @@ def test_a_page_of_another_site_cannot_write_behind_the_back_of_who_looks_at_it(
         ("q/ack", b'{"node":"a","seqs":[1],"seqs":[2]}'),
     ],
 )
-def test_a_field_that_stands_twice(api: Caller, path: str, body: bytes) -> None:
+def test_a_field_that_stands_twice(api: TopicsClient, path: str, body: bytes) -> None:
     api.put("t")
     api.put("q", type="queue")
     assert api.post(path, body).refusal == (400, "invalid_request")
@@ -376,14 +378,14 @@ def test_a_field_that_stands_twice(api: Caller, path: str, body: bytes) -> None:
     ],
 )
 def test_a_field_that_stands_twice_elsewhere(
-    api: Caller, method: str, path: str, body: bytes
+    api: TopicsClient, method: str, path: str, body: bytes
 ) -> None:
     api.put("t")
     assert api.ask(method, path, body).refusal == (400, "invalid_request")
     assert api.state("t")["config"]["ttl_ms"] == 0
 
 
-def test_what_stands_twice_in_data_is_not_ours(api: Caller) -> None:
+def test_what_stands_twice_in_data_is_not_ours(api: TopicsClient) -> None:
     data = b'{"a":1,"a":[1,{"b":2,"b":3}]}'
     api.ok("t", b'{"records":[{"data":%s,"meta":{"m":1,"m":2}}]}' % data, 201)
     answer = api.post("t/diff", {})
@@ -394,12 +396,14 @@ def test_what_stands_twice_in_data_is_not_ours(api: Caller) -> None:
     ("number", "status"),
     [(b"9" * 20, 200), (b"9" * 21, 400), (b"9" * 1024, 400), (b"1e300", 200), (b"-1", 400)],
 )
-def test_a_number_of_ours_has_only_so_many_digits(api: Caller, number: bytes, status: int) -> None:
+def test_a_number_of_ours_has_only_so_many_digits(
+    api: TopicsClient, number: bytes, status: int
+) -> None:
     api.put("t")
     assert api.post("t/diff", b'{"limit":%s}' % number).status == status
 
 
-def test_a_number_of_others_may_have_more(api: Caller) -> None:
+def test_a_number_of_others_may_have_more(api: TopicsClient) -> None:
     data = b"9" * 1024
     api.ok("t", b'{"records":[{"data":%s}]}' % data, 201)
     assert b'"data":%s}' % data in api.post("t/diff", {}).body
@@ -407,7 +411,7 @@ def test_a_number_of_others_may_have_more(api: Caller) -> None:
     assert refused.refusal == (400, "invalid_request")
 
 
-def test_data_may_be_as_deep_as_a_body_altogether(api: Caller) -> None:
+def test_data_may_be_as_deep_as_a_body_altogether(api: TopicsClient) -> None:
     """Object, array of records and record are three of the 128."""
     for depth, status in ((125, 201), (126, 400), (100_000, 400)):
         body = b'{"records":[{"data":%s1%s}]}' % (b"[" * depth, b"]" * depth)
@@ -430,7 +434,7 @@ def test_data_may_be_as_deep_as_a_body_altogether(api: Caller) -> None:
     ],
 )
 def test_who_sends_no_json_is_told_where_it_ends_to_be_any(
-    api: Caller, body: bytes, message: str
+    api: TopicsClient, body: bytes, message: str
 ) -> None:
     answer = api.post("t", body)
     assert answer.refusal == (400, "invalid_request")

@@ -6,32 +6,35 @@ from typing import Any
 import pytest
 
 from jobyard.engine.logs.logs import STAMPED_AGAIN_MAX
-from tests.support.bare_topics import BareTopics, Caller
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 COUNT = 900
 UNITS = 100
 LONG = "x" * 200
 
 
-def slow_site(storage: MemoryStorage | None = None) -> tuple[BareTopics, Caller, Caller]:
+def slow_site(
+    storage: MemoryStorage | None = None,
+) -> tuple[BareTopics, TopicsClient, TopicsClient]:
     """A port where a turn has little room for long work, and two callers."""
     site = BareTopics(storage)
     site.yard.tasks.units_per_turn = UNITS
     site.journal.summed_at_once = 1000
-    site.others.is_slow = True
-    site.others.slice()
+    site.is_slow = True
+    site.slice()
     return site, site.connect(), site.connect()
 
 
-def send(client: Caller, **fields: object) -> None:
+def send(client: TopicsClient, **fields: object) -> None:
     """Begin a large write."""
     records = [{"data": f"{at} {LONG}", "meta": {"data": at}} for at in range(COUNT)]
     client.send("POST", "/v0/topics/t", {"records": records, **fields})
     assert client.hear() is None
 
 
-def all_records(client: Caller) -> list[Any]:
+def all_records(client: TopicsClient) -> list[Any]:
     """Read a log from its beginning."""
     found: list[Any] = []
     while True:
@@ -41,7 +44,7 @@ def all_records(client: Caller) -> list[Any]:
         found += page["records"]
 
 
-def check(client: Caller, before: list[object], after: list[object]) -> None:
+def check(client: TopicsClient, before: list[object], after: list[object]) -> None:
     """Check that the log holds what others wrote, and the large write in one piece."""
     found = all_records(client)
     assert [one["$seq"] for one in found] == list(range(1, len(before) + COUNT + len(after) + 1))
@@ -53,9 +56,9 @@ def check(client: Caller, before: list[object], after: list[object]) -> None:
     assert times == sorted(times)
 
 
-def finish(site: BareTopics, client: Caller) -> Any:
+def finish(site: BareTopics, client: TopicsClient) -> Any:
     while client.unread == b"":
-        site.others.slice()
+        site.slice()
     answer = client.hear()
     assert answer is not None
     return answer
@@ -68,7 +71,7 @@ def test_who_writes_between_two_slices_comes_first(slices: int, *, is_durable: b
     other.write("t", "first")
     send(client)
     for _ in range(slices):
-        assert site.others.slice()
+        assert site.slice()
     site.tick(50)
     assert other.write("t", "second", "third")["last_seq"] == 3
     answer = finish(site, client)
@@ -76,7 +79,7 @@ def test_who_writes_between_two_slices_comes_first(slices: int, *, is_durable: b
     assert other.write("t", "fourth")["first_seq"] == COUNT + 4
     check(other, ["first", "second", "third"], ["fourth"])
     if is_durable:
-        check(site.again().connect(), ["first", "second", "third"], ["fourth"])
+        check(site.after_a_crash().connect(), ["first", "second", "third"], ["fourth"])
 
 
 def test_a_large_write_ends_though_others_write_without_a_pause() -> None:
@@ -88,7 +91,7 @@ def test_a_large_write_ends_though_others_write_without_a_pause() -> None:
         site.tick(1)
         other.write("t", number)
         numbers.append(number)
-        site.others.slice()
+        site.slice()
         if client.unread:
             break
     assert len(numbers) > 2 * STAMPED_AGAIN_MAX
@@ -103,7 +106,7 @@ def test_a_log_that_was_deleted_meanwhile_is_made_anew() -> None:
     other.write("t", "first", "second")
     send(client)
     for _ in range(10):
-        assert site.others.slice()
+        assert site.slice()
     assert other.ask("DELETE", "/v0/topics/t").status == 200
     answer = finish(site, client)
     assert (answer.status, answer.json["first_seq"]) == (201, 1)
@@ -115,7 +118,7 @@ def test_a_log_that_was_deleted_and_made_meanwhile_gets_the_records() -> None:
     other.write("t", "first", "second")
     send(client)
     for _ in range(10):
-        assert site.others.slice()
+        assert site.slice()
     assert other.ask("DELETE", "/v0/topics/t").status == 200
     other.write("t", "new")
     answer = finish(site, client)
@@ -128,8 +131,8 @@ def test_a_large_write_that_finds_no_room_leaves_nothing() -> None:
     site, client, other = slow_site(storage)
     other.write("t", "first")
     send(client, idempotency_key="k")
-    assert site.others.slice()
-    site.others.site.commit()
+    assert site.slice()
+    site.commit()
     site.journal.spares.clear()
     storage.capacity = sum(len(file.seen) for file in storage.files.values())
     assert finish(site, client).refusal == (507, "storage_full")
@@ -139,7 +142,7 @@ def test_a_large_write_that_finds_no_room_leaves_nothing() -> None:
     send(client, idempotency_key="k")
     assert not finish(site, client).json["deduped"]
     check(other, ["first"], [])
-    check(site.again().connect(), ["first"], [])
+    check(site.after_a_crash().connect(), ["first"], [])
 
 
 def test_the_records_of_a_large_write_are_read_before_it_is_summed_and_written() -> None:
@@ -158,7 +161,7 @@ def test_the_records_of_a_large_write_are_read_before_it_is_summed_and_written()
         assert site.journal.read(*place) == text
     killed = BareTopics(storage.killed())
     assert "t" not in killed.yard.logs, "nothing of it is on the disk yet"
-    check(site.again().connect(), [], ["behind"])
+    check(site.after_a_crash().connect(), [], ["behind"])
 
 
 def test_what_routers_copy_lies_in_the_batch_of_a_large_write() -> None:
@@ -168,8 +171,8 @@ def test_what_routers_copy_lies_in_the_batch_of_a_large_write() -> None:
     assert other.ask("PUT", "/v0/routers/r", {"source": "t", "dest": "copy"}).status in {200, 201}
     send(client)
     finish(site, client)
-    while site.others.slice():
+    while site.slice():
         pass
-    again = site.again().connect()
+    again = site.after_a_crash().connect()
     check(again, [], [])
     assert again.state("copy")["count"] == COUNT

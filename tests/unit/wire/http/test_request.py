@@ -17,7 +17,7 @@ from jobyard.wire.http.request import (
     HttpReader,
     HttpRequest,
 )
-from tests.support.http_vectors import SMUGGLING, Vector
+from tests.support.values.http import SMUGGLING, Vector
 
 BODY_MAX = 1000
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobyard.wire.http.request import HttpReader, HttpRequest
-from tests.support.http_vectors import SMUGGLING
+from tests.support.values.http import SMUGGLING
 
 Read = tuple[bytes, bytes, list[tuple[bytes, bytes]], bytes]
 

@@ -32,7 +32,7 @@ from jobyard.wire.msgpack.forms import (
     skip,
 )
 from jobyard.wire.msgpack.write import encode
-from tests.support.msgpack_values import FRAMES, VALUES, WIDE_VALUES, as_read, same
+from tests.support.values.msgpack import FRAMES, VALUES, WIDE_VALUES, as_read, same
 
 UNDEFINED = b"\xd4\0\0"
 

@@ -19,7 +19,7 @@ from jobyard.wire.msgpack.forms import (
 )
 from jobyard.wire.msgpack.read import KEYS_MAX, MapFields, read_fields, text_at
 from jobyard.wire.msgpack.write import Raw, encode
-from tests.support.msgpack_values import FRAMES, WIDE_VALUES, as_read, same
+from tests.support.values.msgpack import FRAMES, WIDE_VALUES, as_read, same
 
 UNDEFINED = Raw(b"\xd4\0\0")
 

@@ -6,7 +6,7 @@ import pytest
 
 from jobyard.wire.msgpack.forms import is_deeper, skip
 from jobyard.wire.msgpack.scan import LONG, MALFORMED, TOO_DEEP, UNKNOWN, WHOLE, MsgpackScan
-from tests.support.bunqueue import pack
+from tests.support.servers.bunqueue import pack
 
 
 def scanned(data: bytes, most: int, depth_max: int = 512) -> MsgpackScan:

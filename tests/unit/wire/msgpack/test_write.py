@@ -33,7 +33,7 @@ from jobyard.wire.msgpack.write import (
     write_text,
     write_value,
 )
-from tests.support.msgpack_values import EDGES
+from tests.support.values.msgpack import EDGES
 
 
 def written(write: Callable[[BytesWriter], None]) -> bytes:

@@ -16,7 +16,7 @@ from jobyard.wire.resp.read import (
     parse_integer,
     split_inline,
 )
-from tests.support.resp import pack
+from tests.support.clients.resp import pack
 
 # redis-py splits the first argument at its spaces.
 ARGUMENTS = st.lists(st.binary(max_size=20), max_size=6).map(lambda rest: [b"SET", *rest])

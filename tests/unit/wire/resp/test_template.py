@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jobyard.wire.resp.read import LIMITS, RespReader
 from jobyard.wire.resp.template import GIVEN_SIZE_MAX, RequestTemplate, is_array
-from tests.support.resp import pack
+from tests.support.clients.resp import pack
 
 FIRST = [b"FCALL", b"add", b"2", b"key", b"data", b"fixed", b"17", b""]
 FREE = [4, 6]

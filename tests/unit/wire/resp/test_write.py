@@ -8,7 +8,7 @@ from librt.strings import BytesWriter
 from redis.exceptions import ResponseError
 
 from jobyard.wire.resp import write as w
-from tests.support.resp import unpack
+from tests.support.clients.resp import unpack
 
 I64 = st.integers(-(1 << 63), (1 << 63) - 1)
 

@@ -12,14 +12,14 @@ from jobyard.engine.jobs.clearing import PromotionTask, RemovalTask
 from jobyard.engine.jobs.finish import fail, release
 from jobyard.engine.jobs.listing import JobSelection, count_of
 from jobyard.engine.jobs.move import (
-    lay_aside,
+    make_dead,
     promote,
+    publish_event,
     remove,
     revive,
     set_body,
     set_due,
     set_rank,
-    tell,
 )
 from jobyard.engine.jobs.obliterate import Obliteration
 from jobyard.engine.jobs.queues import (
@@ -52,12 +52,12 @@ from jobyard.protocols.bunqueue.commands.jobs import check_lease, named_job
 from jobyard.protocols.bunqueue.commands.leases import ensure_room
 from jobyard.protocols.bunqueue.commands.query import (
     SAFE_INTEGER_MAX,
+    add_result_lost,
     chosen,
     is_paused,
     refuse_unless_active,
     result_value,
     state_words,
-    tell_lost,
 )
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.ids import find_job
@@ -181,7 +181,7 @@ def _delay_active(session: BunqueueSession, job: Job, delay_ms: i64, request: Re
         event = bus.Event(bus.EventName.DELAYED, job.queue, job, request.now_ms)
         event.before = "active"
         event.delay_ms = delay_ms
-        yard.bus.tell(event)
+        yard.bus.publish(event)
     release(yard, job, job.rank, delay_ms, request.now_ms)
 
 
@@ -213,7 +213,7 @@ def move_to_wait(session: BunqueueSession, request: Request) -> Answer:
     job = _asked_job(session, request)
     if job is not None and job.state == LEASED:
         _check_token(session, job, request.fields)
-        tell(yard, bus.EventName.WAITING, job, "active", now_ms)
+        publish_event(yard, bus.EventName.WAITING, job, "active", now_ms)
         release(yard, job, job.rank, 0, now_ms)
     elif job is not None and job.state == DELAYED:
         ensure_room(session, job, 0, now_ms)
@@ -240,7 +240,7 @@ def discard(session: BunqueueSession, request: Request) -> Answer:
         )
     else:
         ensure_room(session, job, 0, request.now_ms)
-        lay_aside(session.yard, job, "Job discarded", request.now_ms)
+        make_dead(session.yard, job, "Job discarded", request.now_ms)
     return {}
 
 
@@ -255,7 +255,7 @@ def wait_job(session: BunqueueSession, request: Request) -> Answer | None:
         if result is not None:
             answer["result"] = result
         else:
-            tell_lost(answer, job)
+            add_result_lost(answer, job)
         return answer
     session.wait_job(job, request.req_id, request.now_ms + timeout_ms)
     return None
@@ -280,7 +280,7 @@ def resume_queue(session: BunqueueSession, request: Request) -> Answer:
     return {}
 
 
-def tell_paused(session: BunqueueSession, request: Request) -> Answer:
+def get_paused(session: BunqueueSession, request: Request) -> Answer:
     """Show whether a queue is paused."""
     queue = session.yard.queues.get(push_options.queue_name(request.fields))
     return {"paused": queue is not None and is_paused(queue, request.now_ms)}
@@ -378,7 +378,7 @@ def clean(session: BunqueueSession, request: Request) -> Answer | None:
         limit,
     )
     ids = LongList()
-    clearing.tell = ids.add_id
+    clearing.on_removed = ids.add_id
     return session.begin(
         request, clearing, lambda: {"count": int(clearing.count), "ids": ids.value()}
     )
@@ -570,7 +570,7 @@ CONTROL_COMMANDS: Final[dict[bytes, Command]] = {
     b"WaitJob": wait_job,
     b"Pause": pause_queue,
     b"Resume": resume_queue,
-    b"IsPaused": tell_paused,
+    b"IsPaused": get_paused,
     b"ListQueues": list_queues,
     b"Drain": drain,
     b"Clean": clean,

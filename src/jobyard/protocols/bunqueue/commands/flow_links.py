@@ -14,11 +14,11 @@ from mypy_extensions import i64
 from jobyard.engine.jobs import flows
 from jobyard.engine.jobs.move import set_body
 from jobyard.errors import Refused
-from jobyard.model.details import JobDetails, Member, MemberState
 from jobyard.model.details_codec import FieldWriter as ChangedFields
 from jobyard.model.details_codec import Tag
 from jobyard.model.index.name_table import NameTable
 from jobyard.model.job import BLOCKED, DELAYED, DONE, MSGPACK, READY, Job
+from jobyard.model.members import Member, MemberState
 from jobyard.protocols.bunqueue.ids import find_job, id_text, was_issued
 from jobyard.wire.msgpack.forms import KIND_MAP, kind_of, map_header, skip
 from jobyard.wire.msgpack.read import MapFields, read_fields, text_at
@@ -27,6 +27,7 @@ from jobyard.wire.msgpack.write import encode, write_map, write_text, write_valu
 if TYPE_CHECKING:
     from jobyard.engine.jobs.put import NewJob
     from jobyard.engine.state.yard import Yard
+    from jobyard.model.details import JobDetails
 
 _NOTHING: Final = encode({})
 # Keys in the data of a job that describe its flow.
@@ -159,6 +160,7 @@ def link_members(
     if not names or details is None:
         return
     members: list[Member] = []
+    taken: i64 = 0
     for name in names:
         if name and name == details.custom_id:
             raise Refused(f"Job cannot depend on itself: {name}")
@@ -171,11 +173,12 @@ def link_members(
             if was_issued(yard, name.encode()):
                 continue
             raise Refused(f"Dependency job not found: {name}")
-        member = Member(child.id, f"{child.queue.name}:{name}")
+        label = f"{child.queue.name}:{name}"
         if child.state == DONE:
-            member.state = MemberState.SETTLED
-            member.value = yard.bodies.fetch_result(child) or b""
-        members.append(member)
+            members.append(flows.settled_member(yard, child, label, taken))
+            taken += len(members[len(members) - 1].value)
+        else:
+            members.append(Member(child.id, label))
     details.set_members(members)
 
 
@@ -212,14 +215,16 @@ def look_again(yard: Yard, details: JobDetails) -> None:
     if details.members is None:
         return
     kept: list[Member] = []
+    taken = details.member_index().values_size
     for member in details.members:
         if member.state == MemberState.OPEN and member.child_id != 0:
             child = yard.jobs.get(member.child_id)
             if child is None:
                 continue
             if child.state == DONE:
-                member.state = MemberState.SETTLED
-                member.value = yard.bodies.fetch_result(child) or b""
+                kept.append(flows.settled_member(yard, child, member.label, taken))
+                taken += len(kept[len(kept) - 1].value)
+                continue
         kept.append(member)
     details.set_members(kept)
 
@@ -351,8 +356,8 @@ def tie(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
         names = marked_names(parent, key.encode())
         if name not in names:
             changes[key] = [*names, name]
-    news = protocol_fields_changes(parent, changes)
-    flows.link(yard, parent, child, f"{child.queue.name}:{name}", news, now_ms)
+    changed_fields = protocol_fields_changes(parent, changes)
+    flows.link(yard, parent, child, f"{child.queue.name}:{name}", changed_fields, now_ms)
 
 
 def link_children(
@@ -360,7 +365,7 @@ def link_children(
 ) -> None:
     """Link a new job to jobs that waited for its same-named job, its parent and its children."""
     if job.state == BLOCKED:
-        flows.tell_blocked(yard, job, now_ms)
+        flows.publish_blocked(yard, job, now_ms)
     if before not in {0, job.id} and not _closes_circle(yard, before, job):
         flows.inherit(yard, before, job)
     if parent is not None:
@@ -392,8 +397,8 @@ def adopt(yard: Yard, parent: Job, child: Job) -> None:
     """Set the parent of an existing child."""
     fields = ChangedFields()
     fields.numbers(Tag.PARENT, (parent.id,), b"")
-    news = protocol_fields_changes(child, {"parentId": id_text(parent)})
-    yard.note(child, fields.done() + news)
+    changed_fields = protocol_fields_changes(child, {"parentId": id_text(parent)})
+    yard.note(child, fields.done() + changed_fields)
 
 
 def sign(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:

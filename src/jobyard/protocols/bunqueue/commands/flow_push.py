@@ -19,9 +19,10 @@ from jobyard.engine.jobs.put import NewJob
 from jobyard.engine.jobs.queues import drop_if_idle, open_queue
 from jobyard.engine.state.tasks import Task
 from jobyard.errors import Refused, StorageFull
-from jobyard.model.details import JobDetails, Member
+from jobyard.model.details import JobDetails
 from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import BLOCKED, DELAYED, MSGPACK, READY, Job
+from jobyard.model.members import Member
 from jobyard.model.policy import LIFO
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.ids import UUID_SIZE, find_job, may_be_id
@@ -169,7 +170,7 @@ class FlowPush(Task):
             return self._do_next(most, now_ms)
         except (Refused, StorageFull):
             if self._prepared is not None:
-                self._prepared.let_go()
+                self._prepared.give_up_names()
             raise
 
     def _do_next(self, most: i64, now_ms: i64) -> i64:
@@ -388,14 +389,14 @@ class FlowPush(Task):
         self._entered_ms = now_ms
         # A flow is synced like a job with the `durable` option.
         yard.journal.raise_to(yard.journal.appended)
-        self.sync_requested = max(self.sync_requested, yard.journal.sync_requested)
+        self.reply_sync_batch = max(self.reply_sync_batch, yard.journal.command_sync_batch)
         # Policies keep their numbers until the answer is encoded.
         for policy in flow.policies:
             policy.jobs_count += 1
         observer = self._door.observer
         if observer is not None:
             told: dict[str, object] = {"jobs": len(flow.jobs), "queues": len(different)}
-            observer.tell("flow:pushed", told)
+            observer.publish("flow:pushed", told)
         flows.serve(yard, different, now_ms)
         self._next_phase()
         return len(flow.jobs)

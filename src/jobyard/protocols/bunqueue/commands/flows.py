@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from jobyard.engine.jobs import finish, flows
 from jobyard.engine.jobs.move import remove
+from jobyard.engine.state.tasks import Task
 from jobyard.errors import Refused
-from jobyard.model.details import Member, MemberState
 from jobyard.model.job import BLOCKED, DONE, LEASED, RAW, Job
 from jobyard.model.lease import Proof
+from jobyard.model.members import Member, MemberState
 from jobyard.protocols.bunqueue.commands import flow_links
 from jobyard.protocols.bunqueue.commands.flow_push import CUSTOM_ID_MAX, push_flow
 from jobyard.protocols.bunqueue.ids import find_job, id_text, token_number
 from jobyard.protocols.bunqueue.job_fields import result_of
+from jobyard.protocols.bunqueue.long_answers import PAGE_BYTES_MAX, WRITTEN_PER_UNIT, LongList
 from jobyard.wire.msgpack.forms import skip
-from jobyard.wire.msgpack.write import Raw
+from jobyard.wire.msgpack.write import Raw, encode
 from jobyard.wire.payload import to_msgpack
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from jobyard.protocols.bunqueue.request import Request
     from jobyard.protocols.bunqueue.session import BunqueueSession
 
+# The answer to a parent whose children have more results than fit into one frame.
+TOO_LONG: Final = "The results of the children are too large for one answer: use GetResult for each"
+
 # -- results of children -----------------------------------------------------------------------
 
 
@@ -36,23 +41,63 @@ def _asked(session: BunqueueSession, request: Request) -> Job | None:
     return None if name is None else find_job(session.yard, name)
 
 
-def _members(job: Job | None) -> list[Member]:
-    details = None if job is None else job.details
+def _members(job: Job) -> list[Member]:
+    details = job.details
     members = None if details is None else details.members
     return [] if members is None else members
 
 
-def children_values(session: BunqueueSession, request: Request) -> Answer:
+@final
+class ChildrenValues(Task):
+    """Collects the results of a job's children, or the errors of those in a state."""
+
+    def __init__(self, yard: Yard, job: Job | None, state: i64) -> None:
+        super().__init__()
+        self.is_reading = True
+        self._yard = yard
+        self._state: i64 = state
+        self._members: list[Member] = [] if job is None else list(_members(job))
+        self._at: i64 = 0
+        self._names: set[str] = set()
+        if job is not None and state == MemberState.SETTLED:
+            self._names = set(flow_links.marked_names(job, b"childrenIds"))
+        self._labels: set[str] = set()
+        self.values = LongList()
+
+    def step(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  it only reads
+        """Read the values of some children."""
+        done: i64 = 0
+        while done < most and self._at < len(self._members):
+            member = self._members[self._at]
+            self._at += 1
+            done += 1
+            value = self._value_of(member)
+            if value is not None and member.label not in self._labels:
+                self._labels.add(member.label)
+                self.values.add_pair(member.label, value.data)
+                done += len(value.data) // WRITTEN_PER_UNIT
+                if self.values.size() > PAGE_BYTES_MAX:
+                    raise Refused(TOO_LONG)
+        return done
+
+    def _value_of(self, member: Member) -> Raw | None:
+        if self._state == MemberState.SETTLED:
+            if not _is_named(member.label, self._names):
+                return None
+            return _result_of(self._yard, member)
+        if member.state == self._state:
+            return Raw(encode(member.value.decode("utf-8", "replace")))
+        is_open = self._state == MemberState.FAILED and member.state == MemberState.OPEN
+        if is_open and self._yard.jobs.get(member.child_id) is None:
+            # It will never complete: shown so that a parent that waits in vain can be noticed.
+            return Raw(encode("Job was removed"))
+        return None
+
+
+def children_values(session: BunqueueSession, request: Request) -> Answer | None:
     """GetChildrenValues: the results of a job's children."""
-    job = _asked(session, request)
-    values: dict[str, object] = {}
-    if job is not None:
-        names = set(flow_links.marked_names(job, b"childrenIds"))
-        for member in _members(job):
-            result = _result_of(session.yard, member)
-            if result is not None and _is_named(member.label, names):
-                values[member.label] = result
-    return {"data": {"values": values}}
+    task = ChildrenValues(session.yard, _asked(session, request), MemberState.SETTLED)
+    return session.begin(request, task, lambda: {"data": task.values.map_under("values")})
 
 
 def _result_of(yard: Yard, member: Member) -> Raw | None:
@@ -60,6 +105,9 @@ def _result_of(yard: Yard, member: Member) -> Raw | None:
     if member.state == MemberState.SETTLED:
         value = member.value
         if child is not None:
+            if not value and child.state == DONE:
+                # Too long to be stored with the parent, or empty there as well.
+                return result_of(child, yard.bodies.fetch_result(child))
             return result_of(child, value)
         # The family of a child that is gone is unknown: what is not MessagePack is glide-mq's text.
         is_ours = skip(value, 0, len(value)) == len(value)
@@ -80,27 +128,16 @@ def _is_named(label: str, names: set[str]) -> bool:
     return False
 
 
-def failed_children(session: BunqueueSession, request: Request) -> Answer:
+def failed_children(session: BunqueueSession, request: Request) -> Answer | None:
     """GetFailedChildrenValues: errors of failed children whose parent continued."""
-    job = _asked(session, request)
-    values: dict[str, object] = {}
-    for member in _members(job):
-        if member.state == MemberState.FAILED:
-            values[member.label] = member.value.decode("utf-8", "replace")
-        elif member.state == MemberState.OPEN and session.yard.jobs.get(member.child_id) is None:
-            # It will never complete: shown so that a parent that waits in vain can be noticed.
-            values[member.label] = "Job was removed"
-    return {"values": values}
+    task = ChildrenValues(session.yard, _asked(session, request), MemberState.FAILED)
+    return session.begin(request, task, lambda: {"values": task.values.map_value()})
 
 
-def ignored_failures(session: BunqueueSession, request: Request) -> Answer:
+def ignored_failures(session: BunqueueSession, request: Request) -> Answer | None:
     """GetIgnoredChildrenFailures: errors of failed children that are ignored on failure."""
-    values: dict[str, object] = {
-        member.label: member.value.decode("utf-8", "replace")
-        for member in _members(_asked(session, request))
-        if member.state == MemberState.IGNORED
-    }
-    return {"values": values}
+    task = ChildrenValues(session.yard, _asked(session, request), MemberState.IGNORED)
+    return session.begin(request, task, lambda: {"values": task.values.map_value()})
 
 
 # -- changing links ----------------------------------------------------------------------------
@@ -165,7 +202,7 @@ def _link(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
         raise Refused(f"Parent job {id_text(parent)} is not linkable")
     if flow_links.reaches(yard, child.ensure_details().members, parent.id):
         raise Refused("flow contains a dependency cycle")
-    value_size: i64 = child.outcome().result_size if child.state == DONE else 0
+    value_size = flows.linked_size(yard, child, 0) if child.state == DONE else 0
     flows.room_to_change(yard, parent, value_size + flow_links.room_to_link(parent))
     flow_links.tie(yard, parent, child, now_ms)
 

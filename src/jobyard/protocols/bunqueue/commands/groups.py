@@ -286,9 +286,9 @@ def _drop_key(yard: Yard, job: Job) -> None:
     assert details is not None
     assert keys is not None
     keys.remove(details.unique_key)
-    news = ChangedFields()
-    news.text(Tag.KEY_DROPPED, "")
-    yard.note(job, news.done())
+    changes = ChangedFields()
+    changes.text(Tag.KEY_DROPPED, "")
+    yard.note(job, changes.done())
 
 
 def key_owner(session: BunqueueSession, request: Request) -> Answer:

@@ -17,7 +17,7 @@ from jobyard.model.lease import Lease, Proof, Terms
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.throttle.settings import DAY_MS, NO_LIMIT, Bucket
 from jobyard.protocols.bunqueue.commands import push_options
-from jobyard.protocols.bunqueue.commands.push_links import links_for
+from jobyard.protocols.bunqueue.commands.push_links import PushLinks
 from jobyard.protocols.bunqueue.ids import find_job, id_bytes, token_number, write_uuid
 from jobyard.protocols.bunqueue.request import Pull
 from jobyard.wire.msgpack.write import write_text
@@ -50,7 +50,9 @@ def push(session: BunqueueSession, request: Request) -> None:
     new_job = push_options.read_new_job(door, fields, now_ms)
     refuse_if_draining(session)
     queue = open_queue(door.yard, name)
-    job = put_new_job(door.yard, queue, new_job, links_for(door.yard, new_job, fields), now_ms)
+    details = new_job.details
+    links = None if details is None else PushLinks(door.yard, new_job, details, fields)
+    job = put_new_job(door.yard, queue, new_job, links, now_ms)
     out = session.out
     frame = session.begin_ok(request.req_id, 1)
     out.write(b"\xa2id")
@@ -109,7 +111,7 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
                 leases += take_more(session, queue, terms, count - 1, now_ms)
             session.answer_pull(one, leases)
             return
-        _tell_held_up(session.door.observer, queue, now_ms)
+        _publish_held_up(session.door.observer, queue, now_ms)
     if timeout_ms == 0:
         session.answer_pull(one, [])
         return
@@ -120,15 +122,15 @@ def pull(session: BunqueueSession, request: Request, *, is_batch: bool) -> None:
     session.pulls[waiter] = one
 
 
-def _tell_held_up(observer: CommandObserver | None, queue: Queue, now_ms: i64) -> None:
+def _publish_held_up(observer: CommandObserver | None, queue: Queue, now_ms: i64) -> None:
     """Report to the observer that a limit of the queue held back a ready job."""
     rules = queue.rules
     if observer is None or rules is None or not (queue.ready.items or rules.ring):
         return
     if 0 <= rules.settings.concurrency <= len(queue.leased.items):
-        observer.tell("concurrency:rejected", {"queue": queue.name})
+        observer.publish("concurrency:rejected", {"queue": queue.name})
     elif rules.bucket is not None and not rules.bucket.has_one(now_ms):
-        observer.tell("ratelimit:rejected", {"queue": queue.name})
+        observer.publish("ratelimit:rejected", {"queue": queue.name})
 
 
 def _pull_one(session: BunqueueSession, name: str, request: Request) -> bool:

@@ -51,15 +51,15 @@ def progress(session: BunqueueSession, request: Request) -> Answer:
     message = "" if job.details is None else job.details.message
     if fields.has(b"message"):
         message = push_options.text(fields, b"message")
-    news = ChangedFields()
-    news.text(Tag.PROGRESS, f"{shown}\0{message}")
+    changes = ChangedFields()
+    changes.text(Tag.PROGRESS, f"{shown}\0{message}")
     ensure_room(session, job, len(message), now_ms)
-    session.yard.note(job, news.done(), is_needed=True)
+    session.yard.note(job, changes.done(), is_needed=True)
     lease = job.lease
     assert lease is not None
     _note_seen(session, lease, now_ms)
     if session.yard.bus.is_on:
-        session.yard.bus.tell(bus.Event(bus.EventName.PROGRESS, job.queue, job, now_ms))
+        session.yard.bus.publish(bus.Event(bus.EventName.PROGRESS, job.queue, job, now_ms))
     return {}
 
 

@@ -41,14 +41,14 @@ def add_log(session: BunqueueSession, request: Request) -> Answer:
     if level not in JOB_LOG_LEVELS:
         raise Refused(f"level must be one of {', '.join(JOB_LOG_LEVELS)}")
     line = LogLine(request.now_ms, level, whole_text(message)[:LINE_MAX])
-    news = FieldWriter()
-    log_field(news, line)
+    changes = FieldWriter()
+    log_field(changes, line)
     kept = _kept_count(job, line)
     details = job.details
     known = 0 if details is None or details.logs is None else len(details.logs)
     if known + 1 > kept:
-        news.numbers(Tag.LOGS_CUT, (kept,), b"")
-    _note(session.yard, job, news.done(), request.now_ms)
+        changes.numbers(Tag.LOGS_CUT, (kept,), b"")
+    _note(session.yard, job, changes.done(), request.now_ms)
     return {"data": {"added": True}}
 
 
@@ -74,13 +74,15 @@ def _kept_count(job: Job, line: LogLine) -> i64:
     return min(kept, most)
 
 
-def _note(yard: Yard, job: Job, news: bytes, now_ms: i64) -> None:
+def _note(yard: Yard, job: Job, changed_fields: bytes, now_ms: i64) -> None:
     journal = yard.journal
     details = job.details
-    size: i64 = STATE_SIZE + NOTE_SIZE + len(news) + (0 if details is None else size_of(details))
+    size: i64 = (
+        STATE_SIZE + NOTE_SIZE + len(changed_fields) + (0 if details is None else size_of(details))
+    )
     if journal.is_on and not journal.admit(size, now_ms):
         raise YardFull
-    yard.note(job, news)
+    yard.note(job, changed_fields)
 
 
 def get_logs(session: BunqueueSession, request: Request) -> Answer:
@@ -118,9 +120,9 @@ def clear_logs(session: BunqueueSession, request: Request) -> Answer:
     details = None if job is None else job.details
     lines = [] if details is None or details.logs is None else details.logs
     if job is not None and len(lines) > kept:
-        news = FieldWriter()
-        news.numbers(Tag.LOGS_CUT, (kept,), b"")
-        _note(session.yard, job, news.done(), request.now_ms)
+        changes = FieldWriter()
+        changes.numbers(Tag.LOGS_CUT, (kept,), b"")
+        _note(session.yard, job, changes.done(), request.now_ms)
     return {}
 
 

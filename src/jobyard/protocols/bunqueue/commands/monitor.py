@@ -78,7 +78,7 @@ def auth(session: BunqueueSession, request: Request) -> Answer | None:
     token = request.fields.content(b"token") or b""
     if not is_one_of(token, session.door.tokens):
         if session.door.observer is not None:
-            session.door.observer.tell("auth:failed", {"transport": "tcp"})
+            session.door.observer.publish("auth:failed", {"transport": "tcp"})
         session.deny(request.req_id, request.now_ms)
         return None
     session.authenticated()
@@ -430,7 +430,7 @@ def dashboard_queues(session: BunqueueSession, request: Request) -> Answer | Non
     offset = int(push_options.number(fields, b"offset", 0, 0, QUEUES_LISTED_MAX))
     rows = QueueRows(session.yard, offset, limit, _packed_row)
 
-    def tell() -> Answer:
+    def make_answer() -> Answer:
         out = BytesWriter()
         write_array(out, len(rows.rows))
         out.write(b"".join(rows.rows))
@@ -444,7 +444,7 @@ def dashboard_queues(session: BunqueueSession, request: Request) -> Answer | Non
             }
         }
 
-    return session.begin(request, rows, tell)
+    return session.begin(request, rows, make_answer)
 
 
 def dashboard_queue(session: BunqueueSession, request: Request) -> Answer | None:

@@ -73,7 +73,7 @@ def label_text(value: str) -> str:
 def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
     """Return all metrics in the Prometheus text format."""
     text = _Text()
-    _tell_jobs(text, door)
+    _write_jobs(text, door)
     text.gauge(
         "bunqueue_uptime_seconds",
         "Seconds since the server started.",
@@ -82,14 +82,14 @@ def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
     text.gauge(
         "bunqueue_cron_jobs_registered", "Registered schedules.", len(crons_of(door.yard).by_name)
     )
-    _tell_workers(text, door, now_ms)
+    _write_workers(text, door, now_ms)
     text.gauge("bunqueue_webhooks_registered", "Registered webhooks.", len(door.webhooks.by_id))
     text.gauge(
         "bunqueue_webhooks_enabled", "Enabled webhooks.", float(door.webhooks.enabled_count())
     )
-    _tell_process(text, door, journal_size)
-    _tell_shared_limits(text, door.shared_limits)
-    _tell_queues(text, door)
+    _write_process(text, door, journal_size)
+    _write_shared_limits(text, door.shared_limits)
+    _write_queues(text, door)
     for name in _BACKUP_GAUGES:
         text.gauge(f"bunqueue_backup_{name}", "Always 0: backups are not supported.", 0)
     for name in _BACKUP_COUNTERS:
@@ -100,11 +100,11 @@ def prometheus_text(door: BunqueueDoor, journal_size: i64, now_ms: i64) -> str:
         ("pull", door.durations.pull),
         ("ack", door.durations.ack),
     ):
-        _tell_histogram(text, f"bunqueue_{name}_duration_seconds", name, histogram)
+        _write_histogram(text, f"bunqueue_{name}_duration_seconds", name, histogram)
     return text.done()
 
 
-def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
+def _write_jobs(text: _Text, door: BunqueueDoor) -> None:
     yard = door.yard
     text.gauge("bunqueue_jobs_waiting", "Waiting jobs.", float(yard.ready_count))
     ahead = float(yard.ahead_count)
@@ -128,7 +128,7 @@ def _tell_jobs(text: _Text, door: BunqueueDoor) -> None:
         text.lines.append(f"jobyard_jobs_total{{{labels}}} {number}")
 
 
-def _tell_workers(text: _Text, door: BunqueueDoor, now_ms: i64) -> None:
+def _write_workers(text: _Text, door: BunqueueDoor, now_ms: i64) -> None:
     door.workers.drop_lost(now_ms)
     told = worker_stats(door, now_ms)
     for key, name, help_text in (
@@ -150,7 +150,7 @@ def _count(value: object) -> float:
     return float(value)
 
 
-def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
+def _write_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
     journal = door.yard.journal
     damages = journal.damages
     is_degraded = door.environment.disk_error() != "" or damages.count() > 0
@@ -202,7 +202,7 @@ def _tell_process(text: _Text, door: BunqueueDoor, journal_size: i64) -> None:
         text.lines.append(f'bunqueue_connections{{transport="{transport}"}} {int(count)}')
 
 
-def _tell_shared_limits(text: _Text, shared_limits: SharedLimits) -> None:
+def _write_shared_limits(text: _Text, shared_limits: SharedLimits) -> None:
     """Write the memory of all connections, and the refusals by shared limits."""
     text.gauge(
         "jobyard_connection_memory_bytes",
@@ -230,7 +230,7 @@ def _tell_shared_limits(text: _Text, shared_limits: SharedLimits) -> None:
         text.counter(f"jobyard_{name}_total", help_text, float(count))
 
 
-def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
+def _write_queues(text: _Text, door: BunqueueDoor) -> None:
     queues = door.yard.queues
     shown = list(islice(queues.values(), QUEUES_SHOWN))
     for word, state in _STATES:
@@ -248,7 +248,7 @@ def _tell_queues(text: _Text, door: BunqueueDoor) -> None:
     text.gauge("bunqueue_queue_metrics_omitted", "Queues left out here.", len(queues) - len(shown))
 
 
-def _tell_histogram(text: _Text, name: str, what: str, histogram: Histogram) -> None:
+def _write_histogram(text: _Text, name: str, what: str, histogram: Histogram) -> None:
     text.begin(name, "histogram", f"Time each {what} waited for the disk.")
     reached = 0
     for place, end_us in enumerate(BUCKETS_US):

@@ -23,7 +23,7 @@ from jobyard.model.family import BUNQUEUE
 from jobyard.model.job import MSGPACK
 from jobyard.protocols.bunqueue.commands import flow_links, push_options
 from jobyard.protocols.bunqueue.commands.jobs import refuse_if_draining, write_id
-from jobyard.protocols.bunqueue.commands.push_links import PushLinks, links_for
+from jobyard.protocols.bunqueue.commands.push_links import PushLinks
 from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
 from jobyard.wire.msgpack.write import LongRaw, Raw, write_array, write_ascii
 
@@ -159,8 +159,9 @@ class PushBatch(Task):
             fields = self._entries.next()
             try:
                 new_job = push_options.read_new_job(self._door, fields, now_ms)
-                links = links_for(self._yard, new_job, fields)
-                if links is not None:
+                links: PushLinks | None = None
+                if new_job.details is not None:
+                    links = PushLinks(self._yard, new_job, new_job.details, fields)
                     links.batch_names = self._names
                     if queue is not None:
                         links.check_group(queue)
@@ -346,7 +347,7 @@ class PushBatch(Task):
             told: dict[str, object] = {"queue": self._name, "total": total}
             told["inserted"] = int(self._inserted)
             told["duplicates"] = total - int(self._inserted)
-            observer.tell("batch:pushed", told)
+            observer.publish("batch:pushed", told)
 
     def ids(self) -> list[bytes]:
         """Return the ids of all jobs, in the order of the request, as an array in pieces."""

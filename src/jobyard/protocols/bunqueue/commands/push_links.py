@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from jobyard.wire.msgpack.read import MapFields
 
 
-def links_for(yard: Yard, new_job: NewJob, fields: MapFields) -> PushLinks | None:
-    """Return the links of a new job; None for a plain one."""
-    return None if new_job.details is None else PushLinks(yard, new_job, new_job.details, fields)
-
-
 @final
 class PushLinks(Links):
     """The links of one job that is pushed, alone or in a batch."""

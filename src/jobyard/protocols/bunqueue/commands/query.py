@@ -37,10 +37,10 @@ from jobyard.protocols.bunqueue.job_fields import (
     shown_priority,
     state_text,
 )
-from jobyard.protocols.bunqueue.long_answers import WRITTEN_PER_UNIT, LongList
+from jobyard.protocols.bunqueue.long_answers import PAGE_BYTES_MAX, WRITTEN_PER_UNIT, LongList
 from jobyard.protocols.bunqueue.progress import progress_message, progress_number
 from jobyard.protocols.bunqueue.request import Request
-from jobyard.protocols.bunqueue.session import PAGE_BYTES_MAX, BunqueueSession
+from jobyard.protocols.bunqueue.session import BunqueueSession
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 from jobyard.wire.msgpack.read import MapFields
 from jobyard.wire.msgpack.write import Raw
@@ -91,11 +91,11 @@ def get_result(session: BunqueueSession, request: Request) -> Answer:
         result = result_value(session.yard, job)
         answer["result"] = result
         if result is None:
-            tell_lost(answer, job)
+            add_result_lost(answer, job)
     return answer
 
 
-def tell_lost(answer: Answer, job: Job) -> None:
+def add_result_lost(answer: Answer, job: Job) -> None:
     """Add `resultLost` if the result of a done job was lost: nil alone may be a real result."""
     outcome = job.outcome()
     if outcome.reason == FailureReason.RESULT_LOST:

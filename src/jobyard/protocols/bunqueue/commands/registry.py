@@ -5,6 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.errors import Refused
+from jobyard.model.lease import WorkerName
 from jobyard.model.webhook_url import check_url
 from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
@@ -71,6 +72,8 @@ def register_worker(session: BunqueueSession, request: Request) -> Answer:
     worker.hostname = _short_text(fields, b"hostname", NAME_MAX)
     worker.pid = push_options.number(fields, b"pid", 0, 0, WORKER_COUNT_MAX)
     worker = door.workers.enter(worker, session.worker_ids)
+    # Jobs that this connection takes without an owner are shown under the worker's id.
+    session.lease_set.worker = WorkerName(worker.id)
     row = worker_value(door, worker, now_ms)
     row["workerId"] = worker.id
     return {"data": row}
@@ -100,6 +103,7 @@ def unregister_worker(session: BunqueueSession, request: Request) -> Answer:
     """UnregisterWorker: remove a worker."""
     if not session.door.workers.dismiss(push_options.text(request.fields, b"workerId")):
         raise Refused("Worker not found")
+    session.lease_set.worker = None
     return {"data": {"removed": True}}
 
 

@@ -86,7 +86,7 @@ class BunqueueArea(Area):
         if self.door.requests_max > 0 and not self._may_ask(call):
             wait_s = max(1, (self._window_ends_ms - call.now_ms + 999) // 1000)
             header = b"Retry-After: %d\r\n" % wait_s
-            self._tell("ratelimit:hit")
+            self._publish("ratelimit:hit")
             raise HttpRefused(429, "rate_limited", "Rate limit exceeded", headers=header)
         door = self.door
         if action == SCRAPE and not door.guards_metrics:
@@ -95,13 +95,13 @@ class BunqueueArea(Area):
             error = "Metrics authentication is enabled but no tokens are configured"
             raise HttpRefused(503, "no_tokens", error)
         if door.tokens and not self._knows_token(call, route):
-            self._tell("auth:failed")
+            self._publish("auth:failed")
             raise HttpRefused(401, "unauthorized", "Unauthorized")
 
-    def _tell(self, name: str) -> None:
+    def _publish(self, name: str) -> None:
         observer = self.door.observer
         if observer is not None:
-            observer.tell(name, {"transport": "http"})
+            observer.publish(name, {"transport": "http"})
 
     def _may_ask(self, call: HttpCall) -> bool:
         if call.now_ms >= self._window_ends_ms:

@@ -110,19 +110,19 @@ COMMAND_EVENTS: Final[dict[bytes, CommandEvents]] = {
 
 def command_event_of(request: Request, answer: Answer) -> tuple[str, dict[str, object]] | None:
     """Return the name and the fields of the event that a command causes, or None."""
-    news = COMMAND_EVENTS.get(request.name)
-    if news is None or (news.counts and answer.get("count") == 0):
+    command_event = COMMAND_EVENTS.get(request.name)
+    if command_event is None or (command_event.counts and answer.get("count") == 0):
         return None
     told: dict[str, object] = {}
-    for old, new in news.asked:
+    for old, new in command_event.asked:
         key = old.encode()
         if request.fields.has(key) and not request.fields.is_nil(key):
             told[new] = request.fields.value(key)
     data = answer.get("data") or answer.get("cron")
     answered = data if isinstance(data, dict) else answer
-    for old, new in news.answered:
+    for old, new in command_event.answered:
         told[new] = answered.get(old)
-    name = news.name
+    name = command_event.name
     if request.name == b"RetryDlq" and "jobId" in told:
         name = "dlq:retried"
     elif request.name == b"SetWebhookEnabled" and request.fields.is_false(b"enabled"):

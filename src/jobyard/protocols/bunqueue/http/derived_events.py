@@ -7,9 +7,10 @@ from typing import Final
 
 from jobyard.engine.state import bus
 from jobyard.engine.state.bus import Event
-from jobyard.model.details import FailureReason, MemberState
+from jobyard.model.details import FailureReason
 from jobyard.model.job import Job
 from jobyard.model.lease import Proof
+from jobyard.model.members import MemberState
 from jobyard.protocols.bunqueue.commands.dlq import BURIED_REASON, REASONS
 from jobyard.protocols.bunqueue.commands.flow_links import marked_names, parent_name
 from jobyard.protocols.bunqueue.ids import id_text

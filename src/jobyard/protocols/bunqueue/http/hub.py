@@ -39,7 +39,7 @@ COUNTS_MS: Final = 10
 QUEUES_PER_MS: Final = 5
 COUNTS_MAX: Final = 100
 # The cost of sending one event, in units of work.
-TELL_UNITS: Final = 10
+EVENT_UNITS: Final = 10
 # Statistics are sent with every beat, health with every second, storage with every sixth.
 BEAT_MS: Final = 5000
 HEALTH_BEATS: Final = 2
@@ -140,7 +140,7 @@ class Hub(Listener, CommandObserver):
         self._counts_ms: i64 = COUNTS_MS
         self._beats: i64 = 0
         self._is_beating: bool = False
-        self._counting = Timeout(self._tell_counts)
+        self._counting = Timeout(self._publish_counts)
         self._beating = Timeout(self._beat)
         self._lingering = Timeout(self._stop_listening)
 
@@ -208,10 +208,10 @@ class Hub(Listener, CommandObserver):
 
     def did(self, request: Request, answer: Answer) -> None:
         """Send the event of a command, if it causes one."""
-        news = command_event_of(request, answer)
-        if news is None:
+        found = command_event_of(request, answer)
+        if found is None:
             return
-        name, fields = news
+        name, fields = found
         if name.startswith("cron:"):
             cron = str(fields["name"])
             if name == "cron:deleted":
@@ -223,7 +223,7 @@ class Hub(Listener, CommandObserver):
         if name == "queue:obliterated" and self._watchdog.was_known(str(fields["queue"])):
             self._spread(self._keep("queue:removed", {"queue": fields["queue"]}, request.now_ms))
 
-    def tell(self, name: str, fields: dict[str, object]) -> None:
+    def publish(self, name: str, fields: dict[str, object]) -> None:
         """Send an event that no command caused."""
         self._spread(self._keep(name, fields, self._yard.now_ms))
 
@@ -246,12 +246,12 @@ class Hub(Listener, CommandObserver):
             one.hear(hub_event)
         hub_event.heard()
 
-    def _tell_once(self, name: str, fields: dict[str, object], now_ms: i64) -> None:
+    def _publish_once(self, name: str, fields: dict[str, object], now_ms: i64) -> None:
         self._spread(self._make(0, name, fields, now_ms))
 
     # -- periodic events -----------------------------------------------------------------------
 
-    def _tell_counts(self, now_ms: int) -> None:
+    def _publish_counts(self, now_ms: int) -> None:
         names = list(islice(self._uncounted, COUNTS_MAX))
         for name in names:
             del self._uncounted[name]
@@ -263,7 +263,7 @@ class Hub(Listener, CommandObserver):
             counts = part(answer, b"counts")
             told: dict[str, object] = {"queue": name}
             told.update((word, counts[word]) for word in _COUNTED)
-            self._tell_once("queue:counts", told, now_ms)
+            self._publish_once("queue:counts", told, now_ms)
         self._counts_ms = max(COUNTS_MS, len(names) // QUEUES_PER_MS)
         if self._uncounted:
             self._yard.arm(self._counting, now_ms + self._counts_ms)
@@ -287,7 +287,7 @@ class Hub(Listener, CommandObserver):
         """Allow the next beat."""
         self._is_beating = False
 
-    def tell_beat(self, queues: list[bytes], now_ms: i64, *, is_health_told: bool) -> None:
+    def publish_beat(self, queues: list[bytes], now_ms: i64, *, has_health: bool) -> None:
         """Send the periodic events: the rows of all queues are ready."""
         if not self._subscriptions:
             return
@@ -297,14 +297,14 @@ class Hub(Listener, CommandObserver):
         )
         wall_ms = self.door.wall_ms(now_ms)
         self._spread(HubEvent(0, "stats:snapshot", "", wall_ms, snapshot))
-        if is_health_told:
-            self._tell_once("health:status", self._health(overview, now_ms), now_ms)
+        if has_health:
+            self._publish_once("health:status", self._health(overview, now_ms), now_ms)
         if self._beats % STORAGE_BEATS == 0:
             storage = overview["storage"]
             assert isinstance(storage, dict)
             told: dict[str, object] = {"collections": overview["collections"]}
             told["diskFull"] = storage["diskFull"]
-            self._tell_once("storage:status", told, now_ms)
+            self._publish_once("storage:status", told, now_ms)
             for one in list(self._subscriptions):
                 one.beat(now_ms)
 
@@ -351,8 +351,8 @@ class HubHeartbeat(Task):
         self._hub = hub
         self._queues: QueueRows | None = queues
         self._glance: WatchdogCheck | None = begin_check
-        self._is_health_told: bool = begin_check is not None
-        self._told: list[DashboardEvent] = []
+        self._has_health: bool = begin_check is not None
+        self._events: list[DashboardEvent] = []
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Check some queues, or send some events."""
@@ -363,7 +363,7 @@ class HubHeartbeat(Task):
             if done >= most:
                 return done
             self._queues = None
-            self._hub.tell_beat(queues.rows, now_ms, is_health_told=self._is_health_told)
+            self._hub.publish_beat(queues.rows, now_ms, has_health=self._has_health)
         begin_check = self._glance
         if begin_check is not None:
             left = most - done
@@ -372,12 +372,12 @@ class HubHeartbeat(Task):
             if looked >= left:
                 return done
             self._glance = None
-            self._told = begin_check.tell()
-            self._told.reverse()
-        while self._told and done < most:
-            name, fields = self._told.pop()
+            self._events = begin_check.events()
+            self._events.reverse()
+        while self._events and done < most:
+            name, fields = self._events.pop()
             self._hub.noted(name, fields, now_ms)
-            done += TELL_UNITS
+            done += EVENT_UNITS
         if done < most:
             self._hub.end_beat()
         return done

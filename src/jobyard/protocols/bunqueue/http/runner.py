@@ -16,7 +16,7 @@ from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.http.long_json import JsonTask
 from jobyard.protocols.bunqueue.session import FRAME_SIZE_MAX, STORAGE_FULL, BunqueueSession
 from jobyard.protocols.http.call import HttpCall, HttpRefused, PendingCall
-from jobyard.protocols.session import Peer
+from jobyard.protocols.session import NO_PEER, Peer
 from jobyard.wire.msgpack.forms import Malformed
 from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import encode, framed
@@ -158,6 +158,12 @@ class CommandRunner(Peer):
         self.session.is_limited = False
         self.session.worker_ids = worker_ids
         self.pending_command: PendingCommand | None = None
+        # The connection of the call that is served.
+        self._caller: Peer = NO_PEER
+
+    def addresses(self) -> tuple[str, str]:
+        """Return the addresses of the connection whose call is served."""
+        return self._caller.addresses()
 
     def wake(self) -> None:
         """Deliver the answer of a command that waited."""
@@ -165,8 +171,8 @@ class CommandRunner(Peer):
         if pending_command is not None:
             pending_command.settle()
 
-    def send(self, command: dict[str, object], now_ms: i64) -> None:
-        """Start a command."""
+    def send(self, command: dict[str, object], caller: Peer, now_ms: i64) -> None:
+        """Start a command of a caller."""
         try:
             frame = framed(command)
         except Malformed:
@@ -174,6 +180,9 @@ class CommandRunner(Peer):
         if len(frame) > FRAME_SIZE_MAX:
             raise HttpRefused(413, "too_large", "Request body too large")
         self.session.awaits = 0
+        # Who takes jobs differs from call to call.
+        self._caller = caller
+        self.session.lease_set.worker = None
         self.session.receive(frame, now_ms)
 
     def take_answer(self) -> bytes | None:
@@ -189,6 +198,10 @@ class CommandRunner(Peer):
         pieces = self.session.take_pieces()
         pieces[0] = pieces[0][4:]
         return pieces
+
+    def free(self) -> None:
+        """Forget the caller."""
+        self._caller = NO_PEER
 
     def leave(self, now_ms: i64) -> None:
         """Close the session. Workers that registered over HTTP stay registered."""
@@ -211,6 +224,7 @@ class CommandRunners:
 
     def give_back(self, runner: CommandRunner) -> None:
         """Return an idle runner to the pool."""
+        runner.free()
         if len(self._free) < POOL_MAX:
             self._free.append(runner)
 
@@ -219,7 +233,7 @@ class CommandRunners:
     ) -> None:
         """Run a command and answer the call with its answer, now or later."""
         runner = self._take()
-        runner.send(command, call.now_ms)
+        runner.send(command, call.session.peer, call.now_ms)
         pending_command = PendingCommand(self, runner, call, refused, show)
         if not pending_command.settle():
             runner.pending_command = pending_command
@@ -228,7 +242,7 @@ class CommandRunners:
     def ask(self, command: dict[str, object], now_ms: i64) -> tuple[MapFields, i64]:
         """Return the answer of a command that never waits, and the batch it must wait for."""
         runner = self._take()
-        runner.send(command, now_ms)
+        runner.send(command, NO_PEER, now_ms)
         answer = runner.take_answer()
         assert answer is not None
         fields = read_fields(answer, 0, len(answer))

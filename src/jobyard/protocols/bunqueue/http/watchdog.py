@@ -63,7 +63,7 @@ class Watchdog:
         return True
 
     def begin_check(self, now_ms: i64) -> "WatchdogCheck":
-        """Return a new check as a task; its `tell` returns the events."""
+        """Return a new check as a task; its `events` returns the events."""
         return WatchdogCheck(self, self._door, self._queues, self._idle, now_ms)
 
     def seen(self, gone: list[str], idle: dict[str, int]) -> None:
@@ -175,7 +175,7 @@ class WatchdogCheck(Task):
         else:
             self._idle[name] = since_ms
 
-    def tell(self) -> list[DashboardEvent]:
+    def events(self) -> list[DashboardEvent]:
         """Return the events of the finished check."""
         gone = sorted(name for name in self._gone if name not in self._yard.queues)
         self._resting.reverse()

@@ -115,7 +115,7 @@ class CommandSocket(Peer, MessageReceiver, EventListeners, TaskOwner):
         self._reading_size = 0
         self.line.is_running = True
         self._run_long(task, now_ms)
-        self._http.await_synced(self._http.journal.take_sync_request())
+        self._http.await_synced(self._http.journal.take_command_sync_batch())
         self.line.is_running = False
         self._http.is_stalled = True
         self._http.peer.wake()
@@ -146,7 +146,7 @@ class CommandSocket(Peer, MessageReceiver, EventListeners, TaskOwner):
             wanted = {}
             self._wanted = wanted
         wanted.update(dict.fromkeys(events))
-        self._tell_wanted(command)
+        self._answer_wanted(command)
 
     def _unsubscribe(self, command: dict[str, object]) -> None:
         wanted = self._wanted
@@ -158,9 +158,9 @@ class CommandSocket(Peer, MessageReceiver, EventListeners, TaskOwner):
                 for one in events:
                     if isinstance(one, str):
                         wanted.pop(one, None)
-        self._tell_wanted(command)
+        self._answer_wanted(command)
 
-    def _tell_wanted(self, command: dict[str, object]) -> None:
+    def _answer_wanted(self, command: dict[str, object]) -> None:
         answer: dict[str, object] = {"ok": True, "subscribed": list(self._wanted or {})}
         self._echo(command, answer)
 

@@ -286,10 +286,10 @@ def _list(call: Call) -> None:
         lines.extend(_line(call, one) for one in numbers[start:end] if one in sessions)
         return 0
 
-    def tell(_: int) -> None:
+    def answer(_: int) -> None:
         write_verbatim(call.out, "".join(lines), call.proto)
 
-    for_each(call, len(numbers), look, tell, _LINE_UNITS, is_reading=True)
+    for_each(call, len(numbers), look, answer, _LINE_UNITS, is_reading=True)
 
 
 def _reply(call: Call) -> None:

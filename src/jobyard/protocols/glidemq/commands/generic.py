@@ -16,7 +16,7 @@ from jobyard.protocols.glidemq.errors import SYNTAX, Wrong, unknown_subcommand, 
 from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, FREED_AT_ONCE, FoundTask
 from jobyard.protocols.glidemq.keyspace.key import STORED_AREA, KeyScan
 from jobyard.protocols.glidemq.long_commands import Pieces, begin
-from jobyard.protocols.glidemq.many_arguments import LOOK_UNITS, for_each, tell_count
+from jobyard.protocols.glidemq.many_arguments import LOOK_UNITS, answer_count, for_each
 from jobyard.wire.glob import is_match
 from jobyard.wire.resp.write import (
     write_array,
@@ -119,7 +119,7 @@ def exists(call: Call) -> None:
         call,
         call.count() - 1,
         look,
-        lambda count: tell_count(call, count),
+        lambda count: answer_count(call, count),
         LOOK_UNITS,
         is_reading=True,
     )
@@ -149,7 +149,7 @@ def delete(call: Call) -> None:
 def _delete(call: Call, names: list[bytes]) -> None:
     deleting = KeyDeletion(call.door, names)
     units = deleting.units(call.now_ms) if call.session.units_left >= 0 else 0
-    begin(call, deleting, lambda: tell_count(call, int(deleting.count)), units)
+    begin(call, deleting, lambda: answer_count(call, int(deleting.count)), units)
 
 
 # -- expiry ----------------------------------------------------------------------------------------
@@ -365,10 +365,10 @@ def size(call: Call) -> None:
     """Answer with the number of keys that SCAN would find."""
     scanning = ScanTask(call, 0, b"*", LAST)
     scanning.only_count()
-    begin(call, scanning, lambda: _tell_size(call, scanning))
+    begin(call, scanning, lambda: _answer_size(call, scanning))
 
 
-def _tell_size(call: Call, scanning: ScanTask) -> None:
+def _answer_size(call: Call, scanning: ScanTask) -> None:
     write_integer(call.out, scanning.count)
 
 

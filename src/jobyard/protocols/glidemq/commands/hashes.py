@@ -9,7 +9,7 @@ from jobyard.protocols.glidemq.answers import ARRAY, MAP, TextArray
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.errors import NOT_FLOAT, OVERFLOW, Wrong, wrong_count
 from jobyard.protocols.glidemq.long_commands import pour
-from jobyard.protocols.glidemq.many_arguments import ValueArray, check_whole, for_each, tell_count
+from jobyard.protocols.glidemq.many_arguments import ValueArray, answer_count, check_whole, for_each
 from jobyard.wire.resp.read import INTEGER_MAX, INTEGER_MIN, parse_integer
 from jobyard.wire.resp.write import (
     write_bulk,
@@ -131,7 +131,7 @@ def hdel(call: Call) -> None:
         key = call.found(1, ValueKind.HASH)
         return 0 if key is None else key.drop_fields(call.args_between(2 + start, 2 + end))
 
-    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count))
+    for_each(call, call.count() - 2, drop, lambda count: answer_count(call, count))
 
 
 def hincrby(call: Call) -> None:

@@ -11,9 +11,9 @@ from jobyard.protocols.glidemq.keyspace.stored import StoredKey
 from jobyard.protocols.glidemq.long_commands import begin, pour
 from jobyard.protocols.glidemq.many_arguments import (
     FEW_ARGUMENTS,
+    answer_count,
     check_whole,
     for_each,
-    tell_count,
 )
 from jobyard.wire.resp.write import (
     write_array,
@@ -199,7 +199,7 @@ def srem(call: Call) -> None:
         key = call.found(1, ValueKind.SET)
         return 0 if key is None else key.drop_members(call.args_between(2 + start, 2 + end))
 
-    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count), CHANGE_UNITS)
+    for_each(call, call.count() - 2, drop, lambda count: answer_count(call, count), CHANGE_UNITS)
 
 
 def smembers(call: Call) -> None:

@@ -18,11 +18,11 @@ from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS
 from jobyard.protocols.glidemq.keyspace.key import RedisKey
 from jobyard.protocols.glidemq.long_commands import begin, pour, when_up_to_date
 from jobyard.protocols.glidemq.many_arguments import (
-    TellCount,
+    CountWriter,
+    answer_count,
     check_streams,
     check_whole,
     for_each,
-    tell_count,
 )
 from jobyard.wire.resp.read import parse_integer
 from jobyard.wire.resp.write import (
@@ -106,30 +106,30 @@ class Trim:
             at += 2
         return at
 
-    def apply(self, call: Call, key: RedisKey, tell: TellCount) -> None:
+    def apply(self, call: Call, key: RedisKey, answer: CountWriter) -> None:
         """Remove what is not kept, then answer how much that was."""
         count = key.entries_count()
         if self.most >= 0:
-            self._let_go(call, key, max(count - self.most, 0), tell)
+            self._trim_oldest(call, key, max(count - self.most, 0), answer)
             return
         if self.least_id is None or self.least_id <= FIRST_ID:
-            tell(0)
+            answer(0)
             return
         last = _before(self.least_id)
         older = key.find_entries(FIRST_ID, last, is_reversed=False)
         if older is None:
             gone = len(key.entries(FIRST_ID, last, count, is_reversed=False))
-            self._let_go(call, key, gone, tell)
+            self._trim_oldest(call, key, gone, answer)
             return
         trim = key.trim_found(older, LAST)
-        begin(call, trim, lambda: tell(int(trim.count)), count * CHANGE_UNITS)
+        begin(call, trim, lambda: answer(int(trim.count)), count * CHANGE_UNITS)
 
-    def _let_go(self, call: Call, key: RedisKey, gone: i64, tell: TellCount) -> None:
+    def _trim_oldest(self, call: Call, key: RedisKey, gone: i64, answer: CountWriter) -> None:
         trim = key.trim_oldest(gone) if gone > 0 else None
         if trim is None:
-            for_each(call, gone, lambda start, end: _drop_oldest(call, end - start), tell)
+            for_each(call, gone, lambda start, end: _drop_oldest(call, end - start), answer)
             return
-        begin(call, trim, lambda: tell(int(trim.count)), gone * CHANGE_UNITS)
+        begin(call, trim, lambda: answer(int(trim.count)), gone * CHANGE_UNITS)
 
 
 def _drop_oldest(call: Call, count: int) -> int:
@@ -198,7 +198,7 @@ def xtrim(call: Call) -> None:
     if key is None:
         write_integer(call.out, 0)
     else:
-        trim.apply(call, key, lambda gone: tell_count(call, gone))
+        trim.apply(call, key, lambda gone: answer_count(call, gone))
 
 
 def xdel(call: Call) -> None:
@@ -221,7 +221,9 @@ def _delete(call: Call, ids: list[StreamId]) -> None:
     when_up_to_date(
         call,
         [] if key is None else [key],
-        lambda: for_each(call, len(ids), drop, lambda count: tell_count(call, count), CHANGE_UNITS),
+        lambda: for_each(
+            call, len(ids), drop, lambda count: answer_count(call, count), CHANGE_UNITS
+        ),
     )
 
 

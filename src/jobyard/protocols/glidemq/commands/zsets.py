@@ -14,7 +14,7 @@ from jobyard.protocols.glidemq.errors import NOT_FLOAT, SYNTAX, Wrong
 from jobyard.protocols.glidemq.keyspace.gather import CHANGE_UNITS, Gather
 from jobyard.protocols.glidemq.keyspace.key import Scored, ScoreRange
 from jobyard.protocols.glidemq.long_commands import begin, pour
-from jobyard.protocols.glidemq.many_arguments import check_whole, for_each, tell_count
+from jobyard.protocols.glidemq.many_arguments import answer_count, check_whole, for_each
 from jobyard.wire.resp.write import (
     write_array,
     write_double,
@@ -73,7 +73,7 @@ def zrem(call: Call) -> None:
         key = call.found(1, ValueKind.ZSET)
         return 0 if key is None else key.drop_scored(call.args_between(2 + start, 2 + end))
 
-    for_each(call, call.count() - 2, drop, lambda count: tell_count(call, count), CHANGE_UNITS)
+    for_each(call, call.count() - 2, drop, lambda count: answer_count(call, count), CHANGE_UNITS)
 
 
 def zscore(call: Call) -> None:
@@ -104,10 +104,10 @@ def zcount(call: Call) -> None:
         write_integer(call.out, len(key.scored_within(within, is_reversed=False)))
         return
     found.only_count()
-    begin(call, found, lambda: _tell_count(call, found))
+    begin(call, found, lambda: _answer_count(call, found))
 
 
-def _tell_count(call: Call, found: Gather) -> None:
+def _answer_count(call: Call, found: Gather) -> None:
     write_integer(call.out, found.count)
 
 

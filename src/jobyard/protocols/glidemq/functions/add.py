@@ -414,7 +414,7 @@ def _set_paused(call: Fcall, *, is_paused: bool) -> None:
     if was_paused == is_paused:
         drop_if_idle(call.yard, queue)
         kind = b"paused" if is_paused else b"resumed"
-        call.events.tell(queue, kind, b"0", [], call.now_ms)
+        call.events.publish(queue, kind, b"0", [], call.now_ms)
     call.answer_number(1)
 
 

@@ -16,9 +16,7 @@ from jobyard.protocols.glidemq.errors import (
     unknown_subcommand,
     wrong_count,
 )
-from jobyard.protocols.glidemq.function_call import Fcall
-from jobyard.protocols.glidemq.functions.table import FUNCTIONS, find_function, run
-from jobyard.wire.resp.read import Command
+from jobyard.protocols.glidemq.functions.table import FUNCTIONS, find_function
 from jobyard.wire.resp.write import (
     write_array,
     write_bulk,
@@ -31,22 +29,10 @@ from jobyard.wire.resp.write import (
 LIBRARY: Final = b"glidemq"
 
 
-def _keys_count(command: Command) -> i64:
-    keys_count = command.integer(2)
-    if keys_count is None:
-        raise Wrong("ERR Bad number of keys provided")
-    if keys_count < 0:
-        raise Wrong("ERR Number of keys can't be negative")
-    if keys_count > command.count() - 3:
-        raise Wrong("ERR Number of keys can't be greater than number of args")
-    return i64(keys_count)
-
-
 def fcall(call: Call) -> None:
     """Run a function."""
-    command = call.command
-    function = find_function(command.arg(1))
-    run(function, Fcall(call, _keys_count(command)))
+    function = find_function(call.arg(1))
+    function.run(function.bind(call))
 
 
 def fcall_ro(call: Call) -> None:

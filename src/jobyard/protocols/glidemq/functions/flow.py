@@ -41,7 +41,7 @@ def move_to_waiting_children(call: Fcall) -> None:
     if is_parked:
         call.answer("ok")
         return
-    call.events.tell_job(job, b"active", call.now_ms)
+    call.events.publish_job(job, b"active", call.now_ms)
     call.answer("completed")
 
 
@@ -99,16 +99,16 @@ def suspend(call: Fcall) -> None:
     if job.state != LEASED or not glide_finish.is_held(job, entry):
         call.answer("error:not_active")
         return
-    news = FieldWriter()
-    overlay_field(news, b"suspendedAt", number(ts))
+    changes = FieldWriter()
+    overlay_field(changes, b"suspendedAt", number(ts))
     if call.arg(4):
-        overlay_field(news, b"suspendReason", call.arg(4))
+        overlay_field(changes, b"suspendReason", call.arg(4))
     if timeout_ms > 0:
-        overlay_field(news, b"suspendTimeout", number(timeout_ms))
-    call.yard.note(job, news.done())
+        overlay_field(changes, b"suspendTimeout", number(timeout_ms))
+    call.yard.note(job, changes.done())
     until_ms: i64 = call.now_ms + timeout_ms if timeout_ms > 0 else 0
     glide_flows.suspend(call.yard, job, entry, until_ms, call.now_ms)
-    call.events.tell_job(job, b"suspended", call.now_ms)
+    call.events.publish_job(job, b"suspended", call.now_ms)
     call.answer("ok")
 
 
@@ -131,9 +131,9 @@ def signal(call: Fcall) -> None:
     known = stored_values.find(call.yard, call.key(4), call.now_ms)
     assert known is not None
     signals = [known.items[at] for at in sorted(known.items)]
-    news = FieldWriter()
-    overlay_field(news, b"signals", b"[" + b",".join(signals) + b"]")
-    call.yard.note(job, news.done())
+    changes = FieldWriter()
+    overlay_field(changes, b"signals", b"[" + b",".join(signals) + b"]")
+    call.yard.note(job, changes.done())
     call.events.is_quiet = True
     try:
         glide_flows.signal(call.yard, job, call.now_ms)
@@ -143,7 +143,7 @@ def signal(call: Fcall) -> None:
     finally:
         call.events.is_quiet = False
     job_id = bytes_of(glide_add.id_of(job))
-    call.events.tell(job.queue, b"resumed", job_id, [b"signal", bytes_of(name)], call.now_ms)
+    call.events.publish(job.queue, b"resumed", job_id, [b"signal", bytes_of(name)], call.now_ms)
     call.answer("ok")
 
 

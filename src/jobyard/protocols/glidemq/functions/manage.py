@@ -148,7 +148,7 @@ def _end_work(call: Fcall, queue: Queue, event: bytes, count: i64, now_ms: i64) 
         return
     yard = call.yard
     call.events.is_quiet = False
-    call.events.tell(queue, event, number(count), [], max(yard.now_ms, now_ms))
+    call.events.publish(queue, event, number(count), [], max(yard.now_ms, now_ms))
     if yard.queues.get(queue.name) is queue:
         drop_if_idle(yard, queue)
 
@@ -264,7 +264,9 @@ def update_job_fields(call: Fcall) -> None:
         call.door.keyed(call.key(0), call.now_ms).set_fields(fields)
     if call.arg(1):
         more = [b"data", call.arg(2)]
-        call.events.tell(job.queue, call.arg(1), bytes_of(glide_add.id_of(job)), more, call.now_ms)
+        call.events.publish(
+            job.queue, call.arg(1), bytes_of(glide_add.id_of(job)), more, call.now_ms
+        )
     call.answer_number(1)
 
 
@@ -312,7 +314,7 @@ def revoke(call: Fcall) -> None:
         is_laid = glide_move.revoke(call.yard, job, call.now_ms)
     finally:
         call.events.is_quiet = False
-    call.events.tell_job(job, b"revoked", call.now_ms)
+    call.events.publish_job(job, b"revoked", call.now_ms)
     call.answer("revoked" if is_laid else "flagged")
 
 
@@ -342,7 +344,7 @@ def change_priority(call: Fcall) -> None:
     glide_move.set_priority(call.yard, job, priority, call.now_ms)
     more = [b"priority", number(priority)]
     job_id = bytes_of(glide_add.id_of(job))
-    call.events.tell(job.queue, b"priority-changed", job_id, more, call.now_ms)
+    call.events.publish(job.queue, b"priority-changed", job_id, more, call.now_ms)
     call.answer("ok")
 
 
@@ -382,7 +384,7 @@ def change_delay(call: Fcall) -> None:
     glide_move.set_delay(call.yard, job, delay_ms, call.now_ms)
     more = [b"delay", number(delay_ms)]
     job_id = bytes_of(glide_add.id_of(job))
-    call.events.tell(job.queue, b"delay-changed", job_id, more, call.now_ms)
+    call.events.publish(job.queue, b"delay-changed", job_id, more, call.now_ms)
     call.answer("ok")
 
 

@@ -9,7 +9,7 @@ from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.placement import reopen
 from jobyard.model.job import LEASED
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import OrderingGroup
+from jobyard.model.throttle.ordering_group import OrderingGroup, ordering_of
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.function_call import TIME_MAX, Fcall
 from jobyard.protocols.glidemq.functions.work import job_at
@@ -53,9 +53,8 @@ def rate_limit_group(call: Fcall) -> None:
     if job is None:
         call.answer("error:not_found")
         return
-    details = job.details
-    part = None if details is None else details.glide
-    if part is None or part.ordering is None:
+    ordering = ordering_of(job.details)
+    if ordering is None:
         call.answer("error:no_group")
         return
     entry = call.text(1)
@@ -64,15 +63,15 @@ def rate_limit_group(call: Fcall) -> None:
         return
     queue = job.queue
     job_id = bytes_of(glide_add.id_of(job))
-    key = part.ordering_key
-    until_ms = _until(part.ordering, call.now_ms + wait_ms, is_replaced=call.arg(8) == b"replace")
+    key = ordering.name
+    until_ms = _until(ordering, call.now_ms + wait_ms, is_replaced=call.arg(8) == b"replace")
     if call.arg(6) == b"fail":
-        glide_move.close_ordering(call.yard, part.ordering, until_ms)
+        glide_move.close_ordering(call.yard, ordering, until_ms)
         why = "group rate limited"
         glide_finish.fail(call.yard, job, entry, why, 0, 0, glide_finish.Keep(), call.now_ms)
     else:
         glide_move.hold_back(call.yard, job, entry, until_ms, call.now_ms)
-    _tell(call, queue, job_id, key, wait_ms, until_ms)
+    _publish_limit(call, queue, job_id, key, wait_ms, until_ms)
     call.answer(str(int(until_ms + call.yard.journal.wall_offset_ms)))
 
 
@@ -93,7 +92,7 @@ def rate_limit_group_external(call: Fcall) -> None:
         return
     until_ms = _until(ordering, call.now_ms + wait_ms, is_replaced=call.arg(3) == b"replace")
     glide_move.close_ordering(call.yard, ordering, until_ms)
-    _tell(call, queue, b"", key, wait_ms, until_ms)
+    _publish_limit(call, queue, b"", key, wait_ms, until_ms)
     call.answer_number(until_ms + call.yard.journal.wall_offset_ms)
 
 
@@ -105,7 +104,9 @@ def _until(ordering: OrderingGroup, until_ms: i64, *, is_replaced: bool) -> i64:
     return max(ordering.closed_until_ms, until_ms)
 
 
-def _tell(call: Fcall, queue: Queue, job_id: bytes, key: str, wait_ms: i64, until_ms: i64) -> None:
+def _publish_limit(
+    call: Fcall, queue: Queue, job_id: bytes, key: str, wait_ms: i64, until_ms: i64
+) -> None:
     offset_ms = call.yard.journal.wall_offset_ms
     more = [
         b"groupKey",
@@ -115,4 +116,4 @@ def _tell(call: Fcall, queue: Queue, job_id: bytes, key: str, wait_ms: i64, unti
         b"resumeAt",
         number(until_ms + offset_ms),
     ]
-    call.events.tell(queue, b"group-rate-limited", job_id, more, call.now_ms)
+    call.events.publish(queue, b"group-rate-limited", job_id, more, call.now_ms)

@@ -60,7 +60,7 @@ def promote(call: Fcall, queue: Queue, ts: i64) -> i64:
     due_ms = max(ts - call.yard.journal.wall_offset_ms, call.now_ms)
     jobs = verbs.repeat_due(call.yard, queue, due_ms, call.now_ms)
     for job in jobs:
-        call.events.tell_job(job, b"promoted", call.now_ms)
+        call.events.publish_job(job, b"promoted", call.now_ms)
     return len(jobs)
 
 
@@ -111,7 +111,7 @@ def complete(call: Fcall, *, label_at: i64) -> None:
         # An answer that comes too late does not count.
         return
     told = [b"returnvalue", call.arg(2) or b"null"]
-    call.events.tell(queue, b"completed", bytes_of(glide_add.id_of(job)), told, call.now_ms)
+    call.events.publish(queue, b"completed", bytes_of(glide_add.id_of(job)), told, call.now_ms)
     if label and call.keys_count > 6:
         place = call.place(6, key_parts.KeyPart.JOB)
         parents = call.yard.queues.get(place.queue_name)
@@ -138,11 +138,11 @@ def fail(call: Fcall, attempts: i64, backoff_ms: i64) -> None:
         due_ms = call.now_ms + backoff_ms
         verbs.give_again(call.yard, queue, subscription, delivery, due_ms, call.now_ms)
         told = [*reason, b"attemptsMade", number(made), b"delay", number(backoff_ms)]
-        call.events.tell(queue, b"retrying", job_id, told, call.now_ms)
+        call.events.publish(queue, b"retrying", job_id, told, call.now_ms)
         call.answer("retrying")
         return
     verbs.acknowledge(call.yard, queue, subscription, [stamp])
-    call.events.tell(queue, b"failed", job_id, reason, call.now_ms)
+    call.events.publish(queue, b"failed", job_id, reason, call.now_ms)
     call.answer("failed")
 
 
@@ -237,7 +237,7 @@ def _stall(
     if stalls <= stalls_max:
         now_ms = call.now_ms
         verbs.give_again(call.yard, queue, subscription, delivery, now_ms, now_ms, stalls)
-        call.events.tell(queue, b"stalled", job_id, [], now_ms)
+        call.events.publish(queue, b"stalled", job_id, [], now_ms)
         return
     verbs.acknowledge(call.yard, queue, subscription, [delivery.stamp])
-    call.events.tell(queue, b"failed", job_id, [b"failedReason", _STALLED], call.now_ms)
+    call.events.publish(queue, b"failed", job_id, [b"failedReason", _STALLED], call.now_ms)

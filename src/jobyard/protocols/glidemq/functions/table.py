@@ -1,35 +1,17 @@
 """Functions that clients call by name: how many keys and arguments each takes, what it runs.
 
-The table is fixed. Counts are checked here, so that a function can read any argument it declares.
+The table is fixed.
 """
 
-from collections.abc import Callable
-from typing import Final, final
-
-from mypy_extensions import i64
+from typing import Final
 
 from jobyard.protocols.glidemq.errors import Wrong
-from jobyard.protocols.glidemq.function_call import Fcall
+from jobyard.protocols.glidemq.function_call import Function
 from jobyard.protocols.glidemq.functions import add, flow, manage, ordering, values, work
 
 FUNCTION_PREFIX: Final = b"glidemq_"
 # A flow has keys and arguments for each of its jobs.
 ANY_COUNT: Final = 1 << 30
-
-
-@final
-class Function:
-    """One function."""
-
-    def __init__(
-        self, run: Callable[[Fcall], None], keys: tuple[i64, i64], args: tuple[i64, i64]
-    ) -> None:
-        self.run = run
-        self.keys_min: i64 = keys[0]
-        self.keys_max: i64 = keys[1]
-        self.args_min: i64 = args[0]
-        self.args_max: i64 = args[1]
-
 
 FUNCTIONS: Final[dict[bytes, Function]] = {
     b"glidemq_version": Function(add.version, (0, 1), (0, 0)),
@@ -95,12 +77,3 @@ def find_function(name: bytes) -> Function:
     if function is None:
         raise Wrong("ERR Function not found")
     return function
-
-
-def run(function: Function, call: Fcall) -> None:
-    """Check the number of keys and arguments, and run a function."""
-    if not function.keys_min <= call.keys_count <= function.keys_max:
-        raise Wrong("ERR wrong number of keys")
-    if not function.args_min <= call.args_count <= function.args_max:
-        raise Wrong("ERR wrong number of arguments")
-    function.run(call)

@@ -120,15 +120,15 @@ def rate_limit(call: Fcall) -> None:
     start: i64 = _number(table, _WINDOW_START)
     count: i64 = _number(table, _COUNT)
     if ts - start >= window_ms:
-        news = {_WINDOW_START: str(int(ts)).encode(), _COUNT: b"1"}
-        stored_values.set_fields(call.yard, key, news, call.now_ms)
+        changed = {_WINDOW_START: str(int(ts)).encode(), _COUNT: b"1"}
+        stored_values.set_fields(call.yard, key, changed, call.now_ms)
         call.answer_number(0)
     elif count >= most:
         # Clocks of workers differ: one that is behind waits no longer than all others.
         call.answer_number(min(window_ms - (ts - start), window_ms))
     else:
-        news = {_COUNT: str(int(count) + 1).encode()}
-        stored_values.set_fields(call.yard, key, news, call.now_ms)
+        changed = {_COUNT: str(int(count) + 1).encode()}
+        stored_values.set_fields(call.yard, key, changed, call.now_ms)
         call.answer_number(0)
 
 
@@ -163,18 +163,18 @@ def record_usage_and_check_budget(call: Fcall) -> None:
         call.answer("no_budget")
         return
     table = found.table
-    news: dict[bytes, bytes] = {}
-    _add(table, news, b"usedTokens", _float(call.arg(2)))
-    _add(table, news, b"usedCost", _float(call.arg(3)))
+    changed: dict[bytes, bytes] = {}
+    _add(table, changed, b"usedTokens", _float(call.arg(2)))
+    _add(table, changed, b"usedCost", _float(call.arg(3)))
     for name, used in _numbers(call.arg(0)).items():
-        _add(table, news, b"usedTokens:" + name, used)
+        _add(table, changed, b"usedTokens:" + name, used)
     for name, used in _numbers(call.arg(1)).items():
-        _add(table, news, b"usedCost:" + name, used)
-    if _is_over({**table, **news}, _numbers(call.arg(4)), _numbers(call.arg(5))):
-        news[b"exceeded"] = b"1"
-    if news:
-        stored_values.set_fields(call.yard, key, news, call.now_ms)
-    call.answer("exceeded" if b"exceeded" in news else "ok")
+        _add(table, changed, b"usedCost:" + name, used)
+    if _is_over({**table, **changed}, _numbers(call.arg(4)), _numbers(call.arg(5))):
+        changed[b"exceeded"] = b"1"
+    if changed:
+        stored_values.set_fields(call.yard, key, changed, call.now_ms)
+    call.answer("exceeded" if b"exceeded" in changed else "ok")
 
 
 def update_flow_budget(call: Fcall) -> None:
@@ -188,22 +188,22 @@ def update_flow_budget(call: Fcall) -> None:
         return
     parts = [call.arg(at) for at in range(int(call.args_count))]
     asked = dict(zip(parts[::2], parts[1::2], strict=True))
-    news = {name: value for name, value in asked.items() if value}
-    table = {name: value for name, value in found.table.items() if asked.get(name) != b""} | news
+    changed = {name: value for name, value in asked.items() if value}
+    table = {name: value for name, value in found.table.items() if asked.get(name) != b""} | changed
     limits = _numbers(table.get(b"maxTokens", b"")), _numbers(table.get(b"maxCosts", b""))
     is_over = _is_over(table, limits[0], limits[1])
-    news[b"exceeded"] = b"1" if is_over else b"0"
+    changed[b"exceeded"] = b"1" if is_over else b"0"
     # Set `exceeded` before dropping fields: so the key is never empty and stays.
-    stored_values.set_fields(call.yard, key, news, call.now_ms)
+    stored_values.set_fields(call.yard, key, changed, call.now_ms)
     stored_values.drop_fields(
         call.yard, found, [name for name, value in asked.items() if not value]
     )
     call.answer("exceeded" if is_over else "ok")
 
 
-def _add(table: dict[bytes, bytes], news: dict[bytes, bytes], field: bytes, more: float) -> None:
+def _add(table: dict[bytes, bytes], changed: dict[bytes, bytes], field: bytes, more: float) -> None:
     if more > 0:
-        news[field] = double_text(_float(table.get(field, b"0")) + more)
+        changed[field] = double_text(_float(table.get(field, b"0")) + more)
 
 
 def _float(text: bytes) -> float:

@@ -412,7 +412,7 @@ def move_active_to_delayed(call: Fcall) -> None:
     glide_finish.defer(call.yard, job, entry, delay_ms, call.now_ms)
     job_id = bytes_of(glide_add.id_of(job))
     more = [b"delay", number(delay_ms)]
-    call.events.tell(job.queue, b"delay-changed", job_id, more, call.now_ms)
+    call.events.publish(job.queue, b"delay-changed", job_id, more, call.now_ms)
     call.answer("ok")
 
 

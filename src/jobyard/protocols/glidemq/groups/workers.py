@@ -51,7 +51,7 @@ from jobyard.protocols.glidemq.keyspace.views.stream import (
     write_entry_id,
 )
 from jobyard.protocols.glidemq.long_commands import Pieces, begin
-from jobyard.protocols.glidemq.many_arguments import check_claims, for_each, tell_count
+from jobyard.protocols.glidemq.many_arguments import answer_count, check_claims, for_each
 from jobyard.wire.resp.write import (
     write_array,
     write_bulk,
@@ -170,7 +170,7 @@ def _drop_consumer(call: Call, queue: Queue) -> None:
     dropping.oldest_first = True
     dropping.is_quiet = False
     units = pending_count(queue) * CHANGE_UNITS
-    begin(call, dropping, lambda: tell_count(call, int(dropping.count)), units)
+    begin(call, dropping, lambda: answer_count(call, int(dropping.count)), units)
 
 
 def is_of(job: Job, name: bytes) -> bool:
@@ -204,7 +204,7 @@ def _acknowledge(call: Call, stamps: list[i64]) -> None:
             return subscriptions.acknowledged(call, queue, some)
         return 0 if queue is None else _complete(call, queue, some)
 
-    for_each(call, len(stamps), end_runs, lambda count: tell_count(call, count), CHANGE_UNITS)
+    for_each(call, len(stamps), end_runs, lambda count: answer_count(call, count), CHANGE_UNITS)
 
 
 def _complete(call: Call, queue: Queue, stamps: list[i64]) -> int:
@@ -277,13 +277,13 @@ class HeldEntries(Pieces):
 
 def _pending_summary(call: Call, queue: Queue | None) -> None:
     if queue is None or pending_count(queue) == 0:
-        _tell_none_pending(call)
+        _answer_none_pending(call)
         return
     held = HeldCount(call, queue)
-    begin(call, held, lambda: _tell_pending(call, held))
+    begin(call, held, lambda: _answer_pending(call, held))
 
 
-def _tell_none_pending(call: Call) -> None:
+def _answer_none_pending(call: Call) -> None:
     write_array(call.out, 4)
     write_integer(call.out, 0)
     write_nil(call.out, call.proto)
@@ -291,9 +291,9 @@ def _tell_none_pending(call: Call) -> None:
     write_nil_array(call.out, call.proto)
 
 
-def _tell_pending(call: Call, held: HeldCount) -> None:
+def _answer_pending(call: Call, held: HeldCount) -> None:
     if held.count == 0:
-        _tell_none_pending(call)
+        _answer_none_pending(call)
         return
     write_array(call.out, 4)
     write_integer(call.out, held.count)
@@ -330,7 +330,7 @@ def xautoclaim(call: Call) -> None:
     asked = AutoClaimArgs(call)
     consumer = read_consumer(call)
     if queue is None:
-        _tell_claimed(call, [], b"0-0", is_short=asked.is_short)
+        _answer_claimed(call, [], b"0-0", is_short=asked.is_short)
         return
     found = HeldGather(call, queue, asked.low, ENTRY_MAX)
     found.is_any_door = False
@@ -351,10 +351,10 @@ def _claim_found(call: Call, asked: AutoClaimArgs, found: HeldGather, consumer: 
         job = job_of(lease)
         if job.lease is lease and _hand_over(call, job, consumer):
             claimed.append(job)
-    _tell_claimed(call, claimed, cursor, is_short=asked.is_short)
+    _answer_claimed(call, claimed, cursor, is_short=asked.is_short)
 
 
-def _tell_claimed(call: Call, claimed: list[Job], cursor: bytes, *, is_short: bool) -> None:
+def _answer_claimed(call: Call, claimed: list[Job], cursor: bytes, *, is_short: bool) -> None:
     write_array(call.out, 3)
     write_bulk(call.out, cursor)
     _write_claimed(call, claimed, is_short=is_short)
@@ -419,14 +419,14 @@ def info_groups(call: Call) -> None:
     if queue is not None and is_subscribed(queue):
         lags = LagTask(queue)
         work.append(lags)
-    begin(call, Gathers(work), lambda: _tell_groups(call, queue, held, lags))
+    begin(call, Gathers(work), lambda: _answer_groups(call, queue, held, lags))
 
 
-def _tell_groups(
+def _answer_groups(
     call: Call, queue: Queue | None, held: HeldCount | None, lags: LagTask | None
 ) -> None:
     pending: i64 = 0 if held is None else held.count
-    others = [] if lags is None else lags.told()
+    others = [] if lags is None else lags.by_subscription()
     has_workers = not others or pending > 0 or _has_workers(call)
     write_array(call.out, len(others) + (1 if has_workers else 0))
     subscriptions.info_groups(call, others)
@@ -458,10 +458,10 @@ def info_consumers(call: Call) -> None:
         write_array(call.out, 0)
         return
     held = HeldCount(call, queue)
-    begin(call, held, lambda: _tell_consumers(call, held))
+    begin(call, held, lambda: _answer_consumers(call, held))
 
 
-def _tell_consumers(call: Call, held: HeldCount) -> None:
+def _answer_consumers(call: Call, held: HeldCount) -> None:
     counts = held.by_name()
     heard = held.heard_ms()
     write_array(call.out, len(counts))

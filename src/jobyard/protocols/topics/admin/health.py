@@ -11,6 +11,7 @@ from jobyard.engine.state.health import DAMAGED, problems
 from jobyard.engine.topics.topic_queue import ready_count
 from jobyard.engine.topics.topic_setup import config_of
 from jobyard.model.topic.config import DURABILITIES, is_topic_name
+from jobyard.protocols.topics.admin.cursors import cursor_state, is_readable
 from jobyard.protocols.topics.api import check_open, may_see
 from jobyard.protocols.topics.find import is_topic
 from jobyard.protocols.topics.records.jobs import earliest_seq
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from jobyard.model.queue import Queue
     from jobyard.model.topic.log import LogTopic
+    from jobyard.model.topic.txn import Txns
     from jobyard.protocols.http.call import HttpCall
     from jobyard.protocols.topics.door import TopicsDoor
 
@@ -28,6 +30,7 @@ SERIES_MAX = 1000
 # Metrics of type counter; all others are gauges.
 _COUNTERS = (
     *("topics_wal_records", "topics_wal_batches"),
+    *[f"topics_txns_{what}" for what in ("committed", "aborted", "expired", "repeated", "fenced")],
     *[f"topics_jobs_{event}" for event in COUNTED_EVENTS],
 )
 
@@ -63,6 +66,7 @@ def metrics(door: TopicsDoor, call: HttpCall) -> None:
     families = {name: [f"{name} {value}"] for name, value in totals.items()}
     families.update(_classes(door))
     families.update(_series(door, call))
+    families.update(_cursor_series(door, call))
     lines: list[str] = []
     for name, samples in families.items():
         kind = "counter" if name in _COUNTERS else "gauge"
@@ -100,7 +104,24 @@ def _totals(door: TopicsDoor, call: HttpCall) -> dict[str, int]:
         "topics_connections_refused": int(door.shared_limits.connections_refused),
         "topics_corrupt_reads": int(journal.damages.reads_count),
         "topics_disk_full": 1 if journal.is_full else 0,
+        **_txn_totals(yard.txns),
         **{f"topics_jobs_{event}": count for event, count in yard.counters.totals().items()},
+    }
+
+
+def _txn_totals(txns: Txns) -> dict[str, int]:
+    return {
+        "topics_txns_open": len(txns.open),
+        "topics_txns_remembered": int(txns.decided.count()),
+        "topics_txns_staged_records": int(txns.staged_rows),
+        "topics_txns_staged_bytes": int(txns.staged_bytes),
+        "topics_txns_memory_bytes": int(txns.memory),
+        "topics_txns_committed": int(txns.committed_count),
+        "topics_txns_aborted": int(txns.aborted_count),
+        "topics_txns_expired": int(txns.expired_count),
+        "topics_txns_repeated": int(txns.repeated_count),
+        "topics_txns_fenced": int(txns.fenced_count),
+        "topics_claim_sets": int(txns.claim_sets.count()),
     }
 
 
@@ -134,6 +155,20 @@ def _series(door: TopicsDoor, call: HttpCall) -> dict[str, list[str]]:
             name = f"topics_topic_{suffix}"
             families.setdefault(name, []).append(f'{name}{{topic="{topic}"}} {int(number)}')
     return families
+
+
+def _cursor_series(door: TopicsDoor, call: HttpCall) -> dict[str, list[str]]:
+    """Return how far the readers behind cursors are behind."""
+    families: dict[str, list[str]] = {"topics_cursor_lag": [], "topics_cursor_lag_ms": []}
+    for cursor in door.yard.cursors.all()[:SERIES_MAX]:
+        if is_readable(door.yard, cursor.topic) and may_see(call, cursor.topic):
+            state = cursor_state(door, cursor)
+            labels = f'{{topic="{cursor.topic}",cursor="{cursor.name}"}}'
+            for suffix in ("lag", "lag_ms"):
+                families[f"topics_cursor_{suffix}"].append(
+                    f"topics_cursor_{suffix}{labels} {state[suffix]}"
+                )
+    return {name: samples for name, samples in families.items() if samples}
 
 
 def _log_numbers(log: LogTopic) -> dict[str, i64]:

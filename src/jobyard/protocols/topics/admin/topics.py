@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.jobs.obliterate import Obliteration
 from jobyard.engine.logs import logs
+from jobyard.engine.logs.cursors import drop_cursors_of
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import topic_queue, topic_setup
 from jobyard.engine.topics.routers import drop_routers_of
@@ -24,6 +25,7 @@ from jobyard.model.topic.config import (
 from jobyard.model.topic.router import is_router_name
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.long_calls import LongCall
+from jobyard.protocols.topics.admin.cursors import cursor_states
 from jobyard.protocols.topics.answers import begin, finish, put_bool
 from jobyard.protocols.topics.api import may_see
 from jobyard.protocols.topics.body import invalid, query_flag, read_body
@@ -125,6 +127,9 @@ def get_topic(door: TopicsDoor, call: HttpCall) -> None:
         is_synced = queue.is_synced
     else:
         raise no_topic(name)
+    cursors = cursor_states(door, name)
+    if cursors:
+        state["cursors"] = cursors
     out = begin(name)
     out.write(b",")
     out.write(_printed(state)[1:-1])
@@ -137,6 +142,7 @@ def _log_state(door: TopicsDoor, log: LogTopic, now_ms: i64) -> dict[str, object
     return {
         "type": log.config.type,
         "head_seq": int(log.next_seq - 1),
+        "head_row_seq": int(log.next_seq - 1),
         "earliest_seq": int(log.earliest_seq),
         "next_seq": int(log.next_seq),
         "count": int(log.count),
@@ -218,7 +224,7 @@ class TopicPage(Task):
             del left[-NAMES_AT_ONCE:]
             done += len(some) + self._choose(some)
         while done < most and len(self._lines) < min(self._size, len(self._found)):
-            done += self._tell(self._found[len(self._lines)], now_ms)
+            done += self._add_line(self._found[len(self._lines)], now_ms)
         return done
 
     def _names(self) -> list[str]:
@@ -252,7 +258,7 @@ class TopicPage(Task):
                 return False
         return may_see(self._call, name)
 
-    def _tell(self, name: str, now_ms: i64) -> i64:
+    def _add_line(self, name: str, now_ms: i64) -> i64:
         yard = self._door.yard
         queue = yard.queues.get(name)
         if name not in yard.logs and name != EVENTS_TOPIC and queue is None:
@@ -291,6 +297,8 @@ def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
     line: dict[str, object] = {"topic": name, "type": state["type"]}
     line.update((field, state[field]) for field in wanted)
     line["durable"] = durability == FSYNC
+    if "incarnation" in state:
+        line["incarnation"] = state["incarnation"]
     return line
 
 
@@ -342,13 +350,13 @@ def delete_topic(door: TopicsDoor, call: HttpCall) -> None:
     if if_empty and count > 0:
         raise HttpRefused(409, "topic_not_empty", f"{name} holds {count} records")
     if queue is None or log is not None:
-        _tell_deleted(call, _delete(door, name, call.now_ms))
+        _answer_deleted(call, _delete(door, name, call.now_ms))
         return
     # The jobs are removed at once, and their memory is freed over the next turns.
     task = Obliteration(yard, queue)
     deleted: list[DeletedTopic] = []
     task.then = lambda now_ms: deleted.append(_delete(door, name, now_ms))
-    LongCall(yard.tasks, call, task, lambda: _tell_deleted(call, deleted[0])).begin()
+    LongCall(yard.tasks, call, task, lambda: _answer_deleted(call, deleted[0])).begin()
 
 
 @final
@@ -369,13 +377,14 @@ def _delete(door: TopicsDoor, name: str, now_ms: i64) -> DeletedTopic:
         log.config.durability == FSYNC if log is not None else queue is not None and queue.is_synced
     )
     removed = drop_routers_of(yard, name)
+    drop_cursors_of(yard, name)
     was_there = drop_topic(yard, name, now_ms)
     if queue is not None:
-        door.news.tell(queue)
+        door.queue_readers.notify(queue)
     return DeletedTopic(removed, is_synced=is_synced, was_there=was_there)
 
 
-def _tell_deleted(call: HttpCall, deleted: DeletedTopic) -> None:
+def _answer_deleted(call: HttpCall, deleted: DeletedTopic) -> None:
     out = begin(call.params[0])
     put_bool(out, b',"deleted":', value=deleted.was_there)
     out.write(b',"routers_removed":')

@@ -21,6 +21,20 @@ from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.http.call import HttpCall, HttpRefused, PendingCall
 from jobyard.protocols.topics.answers import begin, finish, put_bool, put_int
 from jobyard.protocols.topics.body import invalid, query_flag, query_whole
+from jobyard.protocols.topics.export.jobs import JobsSource, read_states
+from jobyard.protocols.topics.export.request import (
+    FILTERS,
+    JOBS,
+    METADATA_PREFIX,
+    NO_OTHERS,
+    ExportRange,
+    check_incarnation,
+    check_parameters,
+    fields_of,
+    read_columns,
+    read_filter,
+    read_range,
+)
 from jobyard.protocols.topics.export.sources import (
     NOT_KNOWN,
     HistorySource,
@@ -28,11 +42,16 @@ from jobyard.protocols.topics.export.sources import (
     RowPage,
     RowSource,
 )
-from jobyard.protocols.topics.find import log_of, no_topic
+from jobyard.protocols.topics.find import log_of, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_stream
 from jobyard.protocols.topics.names import EVENTS_TOPIC
 from jobyard.protocols.topics.records.events import is_events
-from jobyard.wire.arrow.stream import ARROW_STREAM, END, batch_message, schema_message
+from jobyard.wire.arrow.stream import (
+    ARROW_STREAM,
+    END,
+    batch_message,
+    schema_message,
+)
 from jobyard.wire.http.request import parse_query
 from jobyard.wire.json.write import write_text
 
@@ -41,63 +60,16 @@ if TYPE_CHECKING:
 
 # The interval between pages, for all exports together.
 PAGE_MS: Final = 1
-METADATA_PREFIX: Final = "topics."
-
-
-@final
-class ExportRange:
-    """The requested range, and what exists of it."""
-
-    def __init__(self, name: str, incarnation: str, from_seq: i64, to_seq: i64) -> None:
-        self.name = name
-        self.incarnation = incarnation
-        self.from_seq: i64 = from_seq
-        self.to_seq: i64 = to_seq
-        self.rows: i64 = NOT_KNOWN
-        self.may_have_gaps: bool = False
-        # The last seq of rows that were removed before the request.
-        self.gap_to: i64 = 0
-        # Indexes of the requested columns.
-        self.columns: list[int] = []
-
-    def notes(self) -> dict[str, str]:
-        """Return the metadata of the Arrow schema."""
-        notes = {
-            f"{METADATA_PREFIX}topic": self.name,
-            f"{METADATA_PREFIX}incarnation": self.incarnation,
-            f"{METADATA_PREFIX}from_seq": str(int(self.from_seq)),
-            f"{METADATA_PREFIX}to_seq": str(int(self.to_seq)),
-        }
-        if self.rows != NOT_KNOWN:
-            notes[f"{METADATA_PREFIX}expected_rows"] = str(int(self.rows))
-        if self.gap_to > 0:
-            notes[f"{METADATA_PREFIX}gap_to"] = str(int(self.gap_to))
-        return notes
-
-    def headers(self) -> bytes:
-        """Return the same as HTTP header lines."""
-        lines = [
-            f"Topics-Incarnation: {self.incarnation}\r\n",
-            f"Topics-From-Seq: {int(self.from_seq)}\r\n",
-            f"Topics-To-Seq: {int(self.to_seq)}\r\n",
-        ]
-        trailers = "Topics-Rows"
-        if self.rows != NOT_KNOWN:
-            lines.append(f"Topics-Expected-Rows: {int(self.rows)}\r\n")
-            trailers += ", Topics-Lost-Rows"
-        if self.gap_to > 0:
-            lines.append(f"Topics-Gap-To: {int(self.gap_to)}\r\n")
-        lines.append(f"Trailer: {trailers}\r\nCache-Control: no-store\r\n")
-        return "".join(lines).encode()
 
 
 def export(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics/{topic}/export."""
     name = call.params[0]
-    source = _source(door, call, name)
+    source = _source(door, call, name, parse_query(call.request.query))
     _check_accept(call)
-    wanted = _read_range(call, source, name)
-    wanted.columns = _read_columns(call, source)
+    wanted = read_range(call, source, name)
+    wanted.columns = read_columns(call, source)
+    wanted.is_nullable = query_flag(call, "nullable", otherwise=False)
     wanted.rows = source.count(wanted.from_seq, wanted.to_seq)
     call.await_batch(source.batch())
     if call.is_head():
@@ -110,12 +82,12 @@ def export(door: TopicsDoor, call: HttpCall) -> None:
 def seq(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics/{topic}/seq."""
     name = call.params[0]
-    source = _source(door, call, name)
+    source = _source(door, call, name, None)
     asked = parse_query(call.request.query)
     ts = query_whole(asked, "ts", -1)
     if ts < 0:
         raise invalid("ts is required, in milliseconds")
-    _check_incarnation(asked, source, name)
+    check_incarnation(asked, source, name)
     found = source.seq_at(ts)
     out = begin(name)
     put_int(out, b',"seq":', found)
@@ -129,12 +101,20 @@ def seq(door: TopicsDoor, call: HttpCall) -> None:
     finish(call, out)
 
 
-def _source(door: TopicsDoor, call: HttpCall, name: str) -> RowSource:
-    """Return the source of the rows of a call."""
+def _source(door: TopicsDoor, call: HttpCall, name: str, asked: dict[str, str] | None) -> RowSource:
+    """Return the source of the rows of a call; with the query of an export, of those it wants."""
     if name == EVENTS_TOPIC:
         if not is_events(door.yard, name):
             raise no_topic(name)
-        return HistorySource(door.yard)
+        if asked is None:
+            return HistorySource(door.yard)
+        check_parameters(asked, name, FILTERS)
+        return HistorySource(door.yard, read_filter(asked))
+    if asked is not None and "jobs" in asked:
+        check_parameters(asked, name, JOBS)
+        return JobsSource(door, queue_of(door.yard, name), read_states(asked["jobs"]))
+    if asked is not None:
+        check_parameters(asked, name, NO_OTHERS)
     log = log_of(door.yard, name)
     logs.trim(door.yard, log, call.now_ms)
     log.last_read_ms = call.now_ms
@@ -146,59 +126,6 @@ def _check_accept(call: HttpCall) -> None:
     if not accept or ARROW_STREAM in accept or "*/*" in accept or "application/*" in accept:
         return
     raise HttpRefused(406, "not_acceptable", f"this path answers with {ARROW_STREAM}")
-
-
-def _check_incarnation(asked: dict[str, str], source: RowSource, name: str) -> None:
-    wanted = asked.get("incarnation", "")
-    if wanted and wanted != source.incarnation():
-        message = f"{name} was deleted and created again since then"
-        raise HttpRefused(409, "wrong_incarnation", message, _bounds(source))
-
-
-def _bounds(source: RowSource) -> dict[str, object]:
-    """Return the error detail that describes what the source has."""
-    return {
-        "incarnation": source.incarnation(),
-        "head_seq": int(source.head_seq()),
-        "earliest_seq": int(source.earliest_seq()),
-    }
-
-
-def _read_range(call: HttpCall, source: RowSource, name: str) -> ExportRange:
-    """Return the range of a call; refuse it if the source does not have it."""
-    asked = parse_query(call.request.query)
-    _check_incarnation(asked, source, name)
-    head = source.head_seq()
-    floor = source.floor()
-    from_seq = query_whole(asked, "from_seq", max(floor - 1, 0))
-    to_seq = query_whole(asked, "to_seq", max(head, from_seq))
-    if to_seq < from_seq:
-        raise invalid("to_seq must not be less than from_seq")
-    if to_seq > max(head, 0):
-        message = f"to_seq is beyond the newest seq, {int(head)}"
-        raise HttpRefused(416, "out_of_range", message, _bounds(source))
-    wanted = ExportRange(name, source.incarnation(), from_seq, to_seq)
-    wanted.may_have_gaps = query_flag(call, "allow_gap", otherwise=False)
-    if from_seq + 1 < floor and from_seq < to_seq:
-        wanted.gap_to = min(floor - 1, to_seq)
-        if not wanted.may_have_gaps:
-            detail = _bounds(source)
-            detail["gap_from"] = int(from_seq) + 1
-            detail["gap_to"] = int(wanted.gap_to)
-            detail["reason"] = source.gap_reason(from_seq)
-            message = "part of the range was removed; allow_gap=true exports the rest"
-            raise HttpRefused(410, "gone", message, detail)
-    return wanted
-
-
-def _read_columns(call: HttpCall, source: RowSource) -> list[int]:
-    """Return the indexes of the columns that a call names, in its order; default: all columns."""
-    names = [field.name for field in source.fields()]
-    word = parse_query(call.request.query).get("columns", "")
-    wanted = word.split(",") if word else names
-    if len(set(wanted)) < len(wanted) or not set(wanted) <= set(names):
-        raise invalid(f"columns must be names from {','.join(names)}, each at most once")
-    return [names.index(name) for name in wanted]
 
 
 @final
@@ -219,9 +146,7 @@ class _Export(Alarm, PendingCall):
         # Read before anything is sent: damage here is a refusal, not a broken stream.
         page = self._next_page()
         call.begin_stream(self, ARROW_STREAM, wanted.headers())
-        fields = source.fields()
-        picked = [fields[place] for place in wanted.columns]
-        call.send(schema_message(picked, wanted.notes()))
+        call.send(schema_message(fields_of(source, wanted), wanted.notes()))
         self._send_page(page, call.now_ms)
         self.drained(call.now_ms)
 
@@ -290,7 +215,7 @@ class _Export(Alarm, PendingCall):
                 f"{METADATA_PREFIX}last_seq": str(int(page.last_seq)),
                 f"{METADATA_PREFIX}rows": str(int(count)),
             }
-            if not wanted.may_have_gaps:
+            if not wanted.may_have_gaps and source.is_settled():
                 # Nothing is missing, and all rows existed when the export began.
                 self._call.await_batch(self._batch)
             self._call.send(batch_message(page.columns, notes))

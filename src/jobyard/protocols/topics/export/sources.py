@@ -11,22 +11,26 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine.logs import logs
-from jobyard.engine.logs.columns import columns_between, count_between
+from jobyard.engine.logs.columns import DATA, META, VALUES, columns_between, count_between
+from jobyard.engine.logs.read import gap_reason
 from jobyard.engine.state import history
 from jobyard.model.topic.history_columns import HistoryColumns
 from jobyard.model.topic.log import MIXED
 from jobyard.protocols.topics.find import incarnation_of
 from jobyard.protocols.topics.records import events as topic
-from jobyard.wire.arrow.stream import INT64, TIMESTAMP, UTF8, ArrowField
+from jobyard.wire.arrow.stream import BINARY, INT64, TIMESTAMP, UTF8, ArrowField
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
+    from jobyard.journal.history.filter import HistoryFilter
     from jobyard.model.topic.columns import Column
     from jobyard.model.topic.log import LogTopic
 
 PAGE_ROWS: Final = 4096
 PAGE_BYTES: Final = 1 << 20
 NOT_KNOWN: Final = -1
+# The data once more, as bytes: only for readers that name the column.
+VALUE: Final = "value"
 
 LOG_FIELDS: Final = [
     ArrowField("seq", INT64),
@@ -35,9 +39,10 @@ LOG_FIELDS: Final = [
     ArrowField("node", UTF8, is_nullable=True),
     ArrowField("meta", UTF8, is_nullable=True),
     ArrowField("data", UTF8),
+    ArrowField(VALUE, BINARY),
 ]
-# The first column that needs the text of records.
-FIRST_TEXT: Final = 4
+# What the text of records is read for, by column.
+LOG_TEXTS: Final = {4: META, 5: DATA, 6: VALUES}
 HISTORY_FIELDS: Final = [
     ArrowField("seq", INT64),
     ArrowField("ts", TIMESTAMP),
@@ -60,6 +65,15 @@ HISTORY_FIELDS: Final = [
     ArrowField("claimed_at", TIMESTAMP, is_nullable=True),
     ArrowField("finished_at", TIMESTAMP, is_nullable=True),
     ArrowField("error", UTF8, is_nullable=True),
+    ArrowField("worker", UTF8, is_nullable=True),
+    ArrowField("queue_seq", INT64, is_nullable=True),
+    ArrowField("client_id", UTF8, is_nullable=True),
+    ArrowField("name", UTF8, is_nullable=True),
+    ArrowField("origin_id", INT64, is_nullable=True),
+    ArrowField("origin_queue", UTF8, is_nullable=True),
+    ArrowField("reason", UTF8, is_nullable=True),
+    ArrowField("letter_topic", UTF8, is_nullable=True),
+    ArrowField("letter_seq", INT64, is_nullable=True),
 ]
 
 
@@ -110,6 +124,10 @@ class RowSource:
         """Return the batch that must be safe before any row is sent."""
         raise NotImplementedError
 
+    def is_settled(self) -> bool:
+        """Return whether rows are sent as they were at the time of the request."""
+        return True
+
     def count(self, after_seq: i64, to_seq: i64) -> i64:
         """Return the number of rows in a range; NOT_KNOWN if that needs reading them."""
         raise NotImplementedError
@@ -153,7 +171,7 @@ class LogSource(RowSource):
 
     def gap_reason(self, after_seq: i64) -> str:
         """Return whether it was the cap, the TTL or both."""
-        return logs.gap_reason(self._log.cap_floor, self._log.ttl_floor, after_seq)
+        return gap_reason(self._log.cap_floor, self._log.ttl_floor, after_seq)
 
     def is_gone(self) -> bool:
         """Return whether the log was removed."""
@@ -173,7 +191,9 @@ class LogSource(RowSource):
 
     def page(self, after_seq: i64, to_seq: i64, columns: list[int]) -> RowPage:
         """Return the next records; none only if there are none up to `to_seq`."""
-        has_text = max(columns) >= FIRST_TEXT
+        wanted = 0
+        for place in columns:
+            wanted |= LOG_TEXTS.get(place, 0)
         found = columns_between(
             self._yard.journal,
             self._log,
@@ -181,7 +201,7 @@ class LogSource(RowSource):
             to_seq,
             PAGE_ROWS,
             PAGE_BYTES,
-            has_text=has_text,
+            wanted,
         )
         page = RowPage(_picked(found.columns(), columns), found.reached_seq)
         page.first_seq = found.first_seq
@@ -191,18 +211,19 @@ class LogSource(RowSource):
 
 @final
 class HistorySource(RowSource):
-    """The history of jobs. Only durable rows can be read."""
+    """The history of jobs, all of it or some rows. Only durable rows can be read."""
 
-    def __init__(self, yard: Yard) -> None:
+    def __init__(self, yard: Yard, choice: HistoryFilter | None = None) -> None:
         self._yard = yard
+        self._choice = choice
 
     def fields(self) -> list[ArrowField]:
         """Return the columns of history."""
         return HISTORY_FIELDS
 
     def incarnation(self) -> str:
-        """Return the only incarnation of the history."""
-        return topic.INCARNATION
+        """Return the id of the data directory, which has one history for all its life."""
+        return history.yard_id(self._yard)
 
     def head_seq(self) -> i64:
         """Return the newest durable number, which may not be a row."""
@@ -238,7 +259,9 @@ class HistorySource(RowSource):
 
     def page(self, after_seq: i64, to_seq: i64, columns: list[int]) -> RowPage:
         """Return the rows found in the next PAGE_BYTES of the journal."""
-        found = history.read_history(self._yard, after_seq, PAGE_ROWS, PAGE_BYTES, to_seq)
+        found = history.read_history(
+            self._yard, after_seq, PAGE_ROWS, PAGE_BYTES, to_seq, self._choice
+        )
         made = HistoryColumns()
         for row in found.rows:
             made.add(row)

@@ -42,10 +42,10 @@ from jobyard.protocols.topics.records.writes import (
     BODY_AT_ONCE,
     WriteReading,
     WriteRecords,
-    put_written,
     write_given,
     write_records,
 )
+from jobyard.protocols.topics.records.written import put_written
 from jobyard.wire.http.websocket import CLOSE_UNSUPPORTED
 from jobyard.wire.json.read import JsonFields, read_object, text_at
 from jobyard.wire.json.write import encode, quoted, write_texts
@@ -165,7 +165,7 @@ class FollowSocket(Alarm, MessageReceiver, FeedWriter, TaskOwner):
                 self._run(task.fields(), task.given, now_ms)
         except (Refused, StorageFull) as refused:
             self._refuse(task.known_fields(), in_http(refused))
-        self._http.await_synced(self._http.journal.take_sync_request())
+        self._http.await_synced(self._http.journal.take_command_sync_batch())
         self.line.is_running = False
         self._http.is_stalled = True
         self._http.peer.wake()

@@ -402,8 +402,8 @@ class _Stream(Alarm, PendingCall, FeedWriter):
 
     def _send(self, cursor: Cursor, name: bytes, out: BytesWriter) -> None:
         out.write(b"}")
-        if self._has_moved or cursor.told_seq != cursor.query.from_seq:
-            cursor.told_seq = cursor.query.from_seq
+        if self._has_moved or cursor.event_id_seq != cursor.query.from_seq:
+            cursor.event_id_seq = cursor.query.from_seq
             self._event_id = self._watch.event_id()
             self._has_moved = False
         self._call.send(event(self._event_id, name, out.getvalue()))

@@ -19,11 +19,13 @@ from jobyard.model.topic.config import LEASE_MS_MAX, clamp_lease_ms
 from jobyard.model.topic.log import TopicFull, WriteTooLarge
 from jobyard.protocols.http.call import HttpCall, HttpRefused, PendingCall, UndoIfUnsent
 from jobyard.protocols.topics.answers import begin, finish, put_int
-from jobyard.protocols.topics.body import array, invalid, read_body, text, whole
+from jobyard.protocols.topics.body import array, invalid, is_strict, read_body, text, whole
 from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.records.jobs import write_lease
-from jobyard.protocols.topics.records.writes import NODE_MAX, queue_full, too_large
+from jobyard.protocols.topics.records.writes import NODE_MAX
+from jobyard.protocols.topics.records.written import queue_full, too_large
+from jobyard.protocols.topics.txn_fields import check_worker
 from jobyard.wire.json.read import JsonFields, integer_at
 from jobyard.wire.json.write import write_int
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
@@ -35,17 +37,26 @@ if TYPE_CHECKING:
     from jobyard.model.waiter import Waiter
     from jobyard.protocols.topics.door import TopicsDoor
 
+# The fields of each call, for callers that want others refused.
+CLAIM_FIELDS: Final = frozenset(
+    ("node", "max", "lease_ms", "wait_ms", "claim_id", "worker", "epoch", "strict")
+)
+ACK_FIELDS: Final = frozenset(("node", "seqs", "lease_ids", "strict"))
+NACK_FIELDS: Final = ACK_FIELDS | {"delay_ms"}
+EXTEND_FIELDS: Final = ACK_FIELDS | {"lease_ms", "worker", "epoch"}
+REDRIVE_FIELDS: Final = frozenset(("max", "strict"))
+
 CLAIM_MAX: Final = 1000
 SEQS_MAX: Final = 1000
 NACK_DELAY_MS_MAX: Final = 86_400_000
+# The longest error of a nack or a dead letter, in bytes.
+ERROR_MAX: Final = 4096
 WAIT_MS_MAX: Final = 30_000
 
 
-def claim(door: TopicsDoor, call: HttpCall) -> None:
-    """POST /v0/topics/{topic}/claim."""
-    queue = queue_of(door.yard, call.params[0])
-    fields = read_body(call, may_be_empty=False)
-    node = _node(fields)
+def claim(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonFields) -> None:
+    """Serve a claim without an id."""
+    node = node_of(fields)
     most = max(1, min(whole(fields, b"max", 1), CLAIM_MAX))
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
     wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
@@ -219,6 +230,7 @@ def ack(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/ack."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
+    is_strict(fields, ACK_FIELDS)
     node, seqs, names = _leases(fields)
     ended = topic_queue.ack(door.yard, queue, node, seqs, names, call.now_ms)
     _answer_ended(call, queue, b',"acked":', ended)
@@ -228,11 +240,15 @@ def nack(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/nack."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
+    is_strict(fields, NACK_FIELDS)
     node, seqs, names = _leases(fields)
     delay_ms = whole(fields, b"delay_ms", -1)
     if delay_ms > NACK_DELAY_MS_MAX:
         raise invalid(f"delay_ms must be at most {NACK_DELAY_MS_MAX}")
-    ended = topic_queue.nack(door.yard, queue, node, seqs, names, delay_ms, call.now_ms)
+    error = text(fields, b"error", ERROR_MAX)
+    ended = topic_queue.nack(
+        door.yard, queue, node, seqs, names, delay_ms, call.now_ms, error=error
+    )
     _answer_ended(call, queue, b',"nacked":', ended)
 
 
@@ -240,8 +256,10 @@ def dead_letter(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/dead-letter."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
+    is_strict(fields, ACK_FIELDS)
     node, seqs, names = _leases(fields)
-    ended = topic_queue.give_up(door.yard, queue, node, seqs, names, call.now_ms)
+    error = text(fields, b"error", ERROR_MAX)
+    ended = topic_queue.give_up(door.yard, queue, node, seqs, names, call.now_ms, error=error)
     _answer_ended(call, queue, b',"dead_lettered":', ended)
 
 
@@ -249,9 +267,11 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/extend."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
+    is_strict(fields, EXTEND_FIELDS)
     node, seqs, names = _leases(fields)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
         raise invalid("lease_ms is required")
+    check_worker(door.yard, fields, call.now_ms)
     lease_ms = clamp_lease_ms(min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX))
     ended = topic_queue.extend(door.yard, queue, node, seqs, names, lease_ms, call.now_ms)
     out = begin(queue.name)
@@ -274,6 +294,7 @@ def redrive(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/redrive."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=True)
+    is_strict(fields, REDRIVE_FIELDS)
     most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
     try:
         count = topic_queue.redrive(door.yard, queue, most, call.now_ms)
@@ -300,7 +321,8 @@ def _answer_count(door: TopicsDoor, call: HttpCall, queue: Queue, key: bytes, co
     finish(call, out, is_synced=queue.is_synced)
 
 
-def _node(fields: JsonFields) -> str:
+def node_of(fields: JsonFields) -> str:
+    """Return the node that a call must name."""
     node = text(fields, b"node", NODE_MAX)
     if not node:
         raise invalid("node is required")
@@ -309,7 +331,7 @@ def _node(fields: JsonFields) -> str:
 
 def _leases(fields: JsonFields) -> tuple[str, list[int], list[str] | None]:
     """Return the node, seqs and lease ids in a body."""
-    node = _node(fields)
+    node = node_of(fields)
     spans = array(fields, b"seqs", SEQS_MAX)
     if len(spans) > SEQS_MAX:
         raise HttpRefused(400, "batch_too_large", f"a call has at most {SEQS_MAX} seqs")

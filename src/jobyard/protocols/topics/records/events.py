@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.engine.logs.logs import gap
-from jobyard.engine.state.history import has_history, read_history
+from jobyard.engine.logs.read import gap
+from jobyard.engine.state.history import has_history, read_history, yard_id
 from jobyard.model.topic.config import FSYNC, LOG, TopicConfig
 from jobyard.model.topic.log import MIXED, RECREATED, LogPage, LogQuery
 from jobyard.protocols.topics.answers import put_int
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.topic.history_row import HistoryRow
 
-# A data directory has one history for all its life.
-INCARNATION: Final = "1"
 # Smallest size of a row, to read no more rows than fit into a page.
 ROW_SIZE_MIN: Final = 100
 
@@ -41,8 +39,8 @@ def head_seq(yard: Yard) -> i64:
 
 
 def earliest_seq(yard: Yard) -> i64:
-    """Return the first seq that can be read."""
-    return max(yard.journal.history.floor, 1)
+    """Return the seq from which on no row was lost."""
+    return max(yard.journal.history.rows_floor, 1)
 
 
 def page_of_events(yard: Yard, query: LogQuery) -> LogPage:
@@ -108,6 +106,15 @@ def _write_data(out: BytesWriter, row: HistoryRow) -> None:
     _put_number(out, b',"claimed_at":', row.claimed_ms)
     _put_number(out, b',"finished_at":', row.finished_ms)
     _put_text(out, b',"error":', row.error)
+    _put_text(out, b',"worker":', row.worker)
+    _put_number(out, b',"queue_seq":', row.queue_seq)
+    _put_text(out, b',"client_id":', row.client_id)
+    _put_text(out, b',"name":', row.name)
+    _put_number(out, b',"origin_id":', row.origin_id)
+    _put_text(out, b',"origin_queue":', row.origin_queue)
+    _put_text(out, b',"reason":', row.reason)
+    _put_text(out, b',"letter_topic":', row.letter_topic)
+    _put_number(out, b',"letter_seq":', row.letter_seq)
     out.write(b"}")
 
 
@@ -135,6 +142,7 @@ def events_state(yard: Yard) -> dict[str, object]:
     return {
         "type": LOG,
         "head_seq": int(head),
+        "head_row_seq": int(history.last_row),
         "earliest_seq": int(earliest),
         "next_seq": int(head + 1),
         "count": int(max(head - earliest + 1, 0)),
@@ -143,6 +151,6 @@ def events_state(yard: Yard) -> dict[str, object]:
         "effective_priority": 0,
         "last_write_ts": int(newest_ms) or None,
         "last_read_ts": None,
-        "incarnation": INCARNATION,
+        "incarnation": yard_id(yard),
         "read_only": True,
     }

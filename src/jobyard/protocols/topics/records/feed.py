@@ -61,7 +61,7 @@ class Cursor:
         self.safe_seq: i64 = query.from_seq
         self.is_safe: bool = True
         # The position in the last event id.
-        self.told_seq: i64 = -1
+        self.event_id_seq: i64 = -1
         self.is_first: bool = True
         self.is_caught_up: bool = False
         self.is_due: bool = False
@@ -84,7 +84,7 @@ class Cursor:
         if self.log is not None:
             return self.log.earliest_seq
         if self.history is not None:
-            return max(self.history.floor, 1)
+            return max(self.history.rows_floor, 1)
         assert self.queue is not None
         return earliest_seq(self.queue)
 
@@ -164,7 +164,7 @@ class Feed(LogReader, QueueReader, HistoryWatcher):
         if cursor.log is not None:
             logs.hold_reader(cursor.log, self)
         if cursor.queue is not None:
-            self._door.news.hold(cursor.queue, self)
+            self._door.queue_readers.hold(cursor.queue, self)
         if cursor.history is not None:
             self._door.yard.watchers.hold(self, cursor.history.next_durable)
         self._look(cursor)
@@ -174,7 +174,7 @@ class Feed(LogReader, QueueReader, HistoryWatcher):
         cursor = self.cursors.pop(name, None)
         if cursor is None:
             return False
-        self._let_go(cursor)
+        self._stop_notices(cursor)
         if cursor.is_due:
             cursor.is_due = False
             self._due.remove(cursor)
@@ -183,11 +183,11 @@ class Feed(LogReader, QueueReader, HistoryWatcher):
             self._unsafe.remove(cursor)
         return True
 
-    def _let_go(self, cursor: Cursor) -> None:
+    def _stop_notices(self, cursor: Cursor) -> None:
         if cursor.log is not None:
             logs.drop_reader(cursor.log, self)
         if cursor.queue is not None:
-            self._door.news.drop(cursor.queue, self)
+            self._door.queue_readers.drop(cursor.queue, self)
         if cursor.history is not None:
             self._door.yard.watchers.drop(self)
 
@@ -195,7 +195,7 @@ class Feed(LogReader, QueueReader, HistoryWatcher):
         """Stop following all topics; move cursors back to what has certainly left."""
         is_lost = self._writer.unsent_size() > 0
         for cursor in self.cursors.values():
-            self._let_go(cursor)
+            self._stop_notices(cursor)
             cursor.is_due = False
             if not cursor.is_safe:
                 cursor.is_safe = True
@@ -293,7 +293,7 @@ class Feed(LogReader, QueueReader, HistoryWatcher):
                 self._look(cursor)
             else:
                 # A long stretch of history may have no rows; other readers go first.
-                self._door.yard.watchers.tell_again()
+                self._door.yard.watchers.notify_next_turn()
         elif not cursor.is_caught_up:
             cursor.is_caught_up = True
             self._writer.send_caught_up(cursor, page.head_seq)

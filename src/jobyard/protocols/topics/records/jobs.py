@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.listing import jobs_by_seq_of
-from jobyard.engine.logs.logs import gap, gap_reason
+from jobyard.engine.logs.read import gap, gap_reason
 from jobyard.engine.topics import topic_queue
 from jobyard.engine.topics.topic_setup import config_of
 from jobyard.errors import TextDamaged
 from jobyard.journal.bodies import place_text
-from jobyard.model.job import JSON, Job
+from jobyard.model.job import BYTES, JSON, Job
 from jobyard.model.topic.log import RECREATED, LogPage, LogQuery
 from jobyard.protocols.topics.answers import put_int
 from jobyard.wire.json.write import write_text
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 _SLICE: Final = 256
 
 
-def write_lease(out: BytesWriter, door: TopicsDoor, lease: Lease) -> None:
-    """Write the fields of a leased job, without braces."""
+def write_lease(
+    out: BytesWriter, door: TopicsDoor, lease: Lease, body: bytes | None = None
+) -> None:
+    """Write the fields of a leased job, without braces; `body` if the lease does not hold it."""
     job = lease.job
     put_int(out, b'"$seq":', job.key)
     out.write(b',"lease_id":"')
@@ -38,7 +41,7 @@ def write_lease(out: BytesWriter, door: TopicsDoor, lease: Lease) -> None:
     put_int(out, b',"$ts":', door.wall_ms(job.created_ms))
     _write_tag(out, job)
     put_int(out, b',"deliveries":', i64(job.deliveries))
-    _write_data(out, job, lease.body)
+    _write_data(out, job, lease.body if body is None else body)
     _write_meta(out, job)
 
 
@@ -55,7 +58,7 @@ def page_of_jobs(door: TopicsDoor, queue: Queue, query: LogQuery) -> LogPage:
         page.tombstone = gap(page, 1, page.earliest_seq - 1, RECREATED)
         page.next_from_seq = page.earliest_seq - 1
     else:
-        _tell_lost(page, queue)
+        _add_tombstone(page, queue)
     left = query.max_bytes
     while left >= 0:
         jobs = topic_queue.peek(yard, queue, page.next_from_seq, _SLICE)
@@ -70,7 +73,7 @@ def page_of_jobs(door: TopicsDoor, queue: Queue, query: LogQuery) -> LogPage:
     return page
 
 
-def _tell_lost(page: LogPage, queue: Queue) -> None:
+def _add_tombstone(page: LogPage, queue: Queue) -> None:
     """Add a tombstone for jobs removed by cap or TTL; older jobs may still be there."""
     topic_state = queue.topic_state
     after = page.next_from_seq
@@ -144,6 +147,11 @@ def _write_tag(out: BytesWriter, job: Job) -> None:
 
 
 def _write_data(out: BytesWriter, job: Job, body: bytes) -> None:
+    if job.codec == BYTES:
+        out.write(b',"data_b64":"')
+        out.write(b64encode(body))
+        out.write(b'"')
+        return
     out.write(b',"data":')
     out.write(body if job.codec == JSON else to_json(i64(job.codec), body))
 

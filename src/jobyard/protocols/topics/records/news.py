@@ -24,7 +24,7 @@ class QueueReader:
 
 
 @final
-class QueueNews(Listener):
+class QueueReaders(Listener):
     """The readers of each queue."""
 
     def __init__(self, bus: Bus) -> None:
@@ -50,9 +50,9 @@ class QueueNews(Listener):
 
     def happened(self, event: Event) -> None:
         """Notify the readers of the queue of an event."""
-        self.tell(event.queue)
+        self.notify(event.queue)
 
-    def tell(self, queue: Queue) -> None:
+    def notify(self, queue: Queue) -> None:
         """Notify the readers of a queue; also called for a removal, which emits no event."""
         readers = self._readers.get(queue)
         if readers is not None:

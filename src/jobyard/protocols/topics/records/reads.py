@@ -81,7 +81,7 @@ def _diff_events(door: TopicsDoor, call: HttpCall, query: LogQuery, wait_ms: i64
         EventsWait(door, call, query, call.now_ms + wait_ms)
         if not is_all_read(page):
             # A long stretch of history may have no rows.
-            door.yard.watchers.tell_again()
+            door.yard.watchers.notify_next_turn()
         return
     answer_page(call, EVENTS_TOPIC, page)
 

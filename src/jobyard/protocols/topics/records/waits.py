@@ -105,7 +105,7 @@ class QueueWait(Alarm, PendingCall, QueueReader):
         self._queue = queue
         self._query = query
         hold_watch(queue)
-        door.news.hold(queue, self)
+        door.queue_readers.hold(queue, self)
         door.yard.arm(self, until_ms)
         call.wait(self)
 
@@ -157,7 +157,7 @@ class QueueWait(Alarm, PendingCall, QueueReader):
 
     def _leave(self) -> None:
         self._door.yard.disarm(self)
-        self._door.news.drop(self._queue, self)
+        self._door.queue_readers.drop(self._queue, self)
         drop_watch(self._door.yard, self._queue)
 
 
@@ -180,7 +180,7 @@ class EventsWait(Alarm, PendingCall, HistoryWatcher):
         if page.count == 0 and page.tombstone is None:
             self._query.from_seq = page.next_from_seq
             if page.next_from_seq < page.head_seq:
-                self._yard.watchers.tell_again()
+                self._yard.watchers.notify_next_turn()
             return
         self._leave()
         answer_page(self._call, EVENTS_TOPIC, page)

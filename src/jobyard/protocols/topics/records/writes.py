@@ -8,27 +8,30 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.logs import logs
+from jobyard.engine.state.record_keys import compare_keys, keys_of
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import topic_queue
-from jobyard.engine.topics.topic_setup import config_of
 from jobyard.errors import YardFull
 from jobyard.model.topic.config import DISCARD_REJECT, FSYNC, QUEUE, TopicConfig
 from jobyard.model.topic.log import LogRecord, TopicFull, WriteTooLarge
 from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.topic.new_keys import NewKeys
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.door import BODY_MAX
 from jobyard.protocols.http.long_calls import LongCall
-from jobyard.protocols.topics.answers import begin, finish, put_bool, put_int
+from jobyard.protocols.topics.answers import begin, finish
 from jobyard.protocols.topics.api import check_open, check_scope
 from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.body import (
     SMALL_BODY_MAX,
     array_place,
     check_head,
+    check_strict,
     check_twins,
     fault_of,
     flag,
     invalid,
+    is_strict,
     objects,
     query_flag,
     read_body,
@@ -46,27 +49,44 @@ from jobyard.protocols.topics.find import (
 )
 from jobyard.protocols.topics.limits import check_bytes, check_topics
 from jobyard.protocols.topics.names import check_topic_name
-from jobyard.protocols.topics.records.jobs import earliest_seq
+from jobyard.protocols.topics.records.data import RECORD_MAX, read_data
+from jobyard.protocols.topics.records.keys import (
+    KEY_MAX,
+    find_duplicates,
+    nothing_new,
+    read_key,
+)
+from jobyard.protocols.topics.records.written import (
+    Written,
+    put_written,
+    queue_full,
+    too_large,
+    topic_full,
+)
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields, read_object
 from jobyard.wire.json.scan import JSON_DEPTH_MAX
-from jobyard.wire.json.write import write_int
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_MAP, KIND_NIL
 
 if TYPE_CHECKING:
-    from librt.strings import BytesWriter
-
     from jobyard.engine.state.yard import Yard
-    from jobyard.model.queue import Queue
     from jobyard.protocols.topics.door import TopicsDoor
 
 RECORDS_MAX: Final = 10_000
-RECORD_MAX: Final = 1 << 20
+# The fields of a write over HTTP, of one over a socket, and of a record, for callers that want
+# others refused.
+WRITE_FIELDS: Final = frozenset(
+    ("records", "node", "idempotency_key", "config", "create", "strict")
+)
+PUBLISH_FIELDS: Final = WRITE_FIELDS | {"op", "request_id", "topic", "return_seqs"}
+RECORD_FIELDS: Final = frozenset(
+    ("data", "data_b64", "meta", "tag", "node", "key", "delay_ms", "priority")
+)
+CONFIG_FIELDS: Final = frozenset(TopicConfig().fields())
 META_MAX: Final = 16 << 10
 META_KEYS_MAX: Final = 64
 TAG_MAX: Final = 256
 NODE_MAX: Final = 128
-KEY_MAX: Final = 256
 WRITE_DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
 # A longer body is read in slices.
@@ -84,21 +104,6 @@ _BYTES_PER_UNIT: Final = 1024
 
 
 @final
-class Written:
-    """The result of a write."""
-
-    def __init__(self, first_seq: i64, last_seq: i64, batch: i64, *, is_deduped: bool) -> None:
-        self.first_seq: i64 = first_seq
-        self.last_seq: i64 = last_seq
-        # The answer waits for this batch.
-        self.batch: i64 = batch
-        self.is_deduped = is_deduped
-        self.head_seq: i64 = last_seq
-        self.is_created: bool = False
-        self.is_synced: bool = False
-
-
-@final
 class WriteRecords:
     """The records of a write: as JSON, and prepared for a log or a queue."""
 
@@ -109,25 +114,45 @@ class WriteRecords:
         self.node: str = ""
         self.ahead_rows: LogRows | None = None
         self.ahead_jobs: topic_queue.JobBatch | None = None
+        # The keys as far as they are read, and which records the rows prepared ahead are of.
+        self.ahead_keys: NewKeys | None = None
+        self.ahead_kept: list[int] = []
+
+    def keys(self) -> NewKeys | None:
+        """Return the keys of the records; None if none has one."""
+        keys = self.ahead_keys
+        if keys is None:
+            keys = NewKeys()
+            for one in self.objects:
+                keys.add(read_key(one))
+            self.ahead_keys = keys
+        return keys if keys.count > 0 else None
 
     def rows(self, node: str) -> LogRows:
-        """Return the records as rows of a log."""
+        """Return the records that are no duplicates as rows of a log."""
+        keys = self.keys()
         rows = self.ahead_rows
-        if rows is not None and self.node == node:
-            return rows
-        rows = LogRows(0, 0, 0)
-        for one in self.objects:
-            logs.draft(rows, _row(one, node))
+        kept = [] if keys is None else keys.kept
+        if rows is None or self.node != node or kept != self.ahead_kept:
+            rows = LogRows(0, 0, 0)
+            for one in self.objects:
+                logs.draft(rows, _row(one, node))
+            if keys is not None and keys.duplicates:
+                rows.keep(keys.kept)
+        rows.record_keys = keys
         return rows
 
     def jobs(self, node: str) -> topic_queue.JobBatch:
-        """Return the records as jobs of a queue."""
+        """Return the records that are no duplicates as jobs of a queue."""
         jobs = self.ahead_jobs
-        if jobs is not None and self.node == node:
-            return jobs
-        jobs = topic_queue.JobBatch(self._yard)
-        for one in self.objects:
-            jobs.add(_record(one, node))
+        if jobs is None or self.node != node:
+            jobs = topic_queue.JobBatch(self._yard)
+            for one in self.objects:
+                jobs.add(record_of(one, node))
+        keys = self.keys()
+        if keys is not None and keys.duplicates:
+            jobs.keep(keys.kept)
+        jobs.record_keys = keys
         return jobs
 
 
@@ -150,6 +175,9 @@ class WriteReading(Task):
         self.given: WriteRecords | None = None
         self._stamping: logs.WriteDraft | None = None
         self._has_rested: bool = False
+        self._is_strict: bool = False
+        # Whether records were dropped that are duplicates.
+        self._is_sorted_out: bool = False
 
     def fields(self) -> JsonFields:
         """Return the fields of a body that was read to its end."""
@@ -175,6 +203,8 @@ class WriteReading(Task):
             done += self._read_one(given)
         if not self._is_through:
             return done
+        if not self._is_sorted_out:
+            self._sort_out(given, now_ms)
         if self._must_rest():
             return max(done, most)
         done = min(done, most - 1)
@@ -208,6 +238,8 @@ class WriteReading(Task):
         if fields is None:
             raise invalid(fault_of(body))
         self._fields = check_twins(fields)
+        known = WRITE_FIELDS if self._name else PUBLISH_FIELDS
+        self._is_strict = fields.has(b"records") and is_strict(fields, known)
         if not self._name:
             if not fields.has(b"records"):
                 self.given = WriteRecords(self._yard, [])
@@ -218,6 +250,7 @@ class WriteReading(Task):
         self._checked.enter(start, end)
         given = WriteRecords(self._yard, [])
         self.given = given
+        given.ahead_keys = NewKeys()
         given.node = text(fields, b"node", NODE_MAX)
         if self._is_for_queue(fields):
             given.ahead_jobs = topic_queue.JobBatch(self._yard)
@@ -239,6 +272,18 @@ class WriteReading(Task):
         config = read_object(fields.data, start, end)
         return config is not None and config.text(b"type") == QUEUE
 
+    def _sort_out(self, given: WriteRecords, now_ms: i64) -> None:
+        """Drop rows that are duplicates by now, so that the others get their texts over turns."""
+        self._is_sorted_out = True
+        keys = given.keys()
+        rows = given.ahead_rows
+        if keys is None or rows is None:
+            return
+        compare_keys(keys_of(self._yard, self._name), keys, now_ms)
+        if keys.duplicates:
+            rows.keep(keys.kept)
+        given.ahead_kept = keys.kept
+
     def _read_one(self, given: WriteRecords) -> i64:
         one = self._checked.next(KEYS_MAX)
         if one is None:
@@ -247,9 +292,13 @@ class WriteReading(Task):
         if len(given.objects) > RECORDS_MAX:
             raise too_many()
         self._is_through = not self._checked.has_more()
+        if self._is_strict:
+            check_strict(one, RECORD_FIELDS)
+        assert given.ahead_keys is not None
+        given.ahead_keys.add(read_key(one))
         jobs = given.ahead_jobs
         if jobs is not None:
-            record = _record(one, given.node)
+            record = record_of(one, given.node)
             jobs.add(record)
             return _RECORD_UNITS + len(record.data) // _BYTES_PER_UNIT
         row = _row(one, given.node)
@@ -297,7 +346,8 @@ def write(door: TopicsDoor, call: HttpCall) -> None:
         LongCall(door.yard.tasks, call, reading, finish_write).begin()
         return
     fields = read_body(call, may_be_empty=False, most=BODY_MAX)
-    _write_fields(door, call, fields, WriteRecords(door.yard, _objects(fields)), has_seqs=has_seqs)
+    given = WriteRecords(door.yard, _objects(fields, WRITE_FIELDS))
+    _write_fields(door, call, fields, given, has_seqs=has_seqs)
 
 
 def _write_read(door: TopicsDoor, call: HttpCall, reading: WriteReading, *, has_seqs: bool) -> None:
@@ -324,13 +374,12 @@ def _write_fields(
 def write_records(
     door: TopicsDoor, call: HttpCall, name: str, fields: JsonFields, key: str, now_ms: i64
 ) -> Written:
-    """Write the records of a body, all or nothing; create the topic if it is missing.
+    """Write the records of a message, all or nothing; create the topic if it is missing.
 
     `key` is the idempotency key if the body has none.
     """
-    return write_given(
-        door, call, name, fields, WriteRecords(door.yard, _objects(fields)), key, now_ms
-    )
+    given = WriteRecords(door.yard, _objects(fields, PUBLISH_FIELDS))
+    return write_given(door, call, name, fields, given, key, now_ms)
 
 
 def write_given(
@@ -347,6 +396,17 @@ def write_given(
     key = text(fields, b"idempotency_key", KEY_MAX) or key
     config = _config_if_new(door, call, fields, name)
     yard = door.yard
+    keys = given.keys()
+    if keys is not None:
+        if key:
+            raise HttpRefused(
+                409,
+                "two_kinds_of_keys",
+                "a write has an idempotency_key or records with keys, not both",
+            )
+        find_duplicates(yard, name, config, keys, now_ms)
+        if not keys.kept:
+            return nothing_new(yard, name, keys)
     is_weighed = config is not None or door.limits.total_bytes > 0
     try:
         if name in yard.logs or (config is not None and config.type != QUEUE):
@@ -364,11 +424,13 @@ def write_given(
             drop_topic(yard, name, now_ms)
         raise
     written.is_created = config is not None
+    written.keys = keys
     return written
 
 
-def _objects(fields: JsonFields) -> list[JsonFields]:
-    """Return the records of a write as JSON objects."""
+def _objects(fields: JsonFields, known: frozenset[str]) -> list[JsonFields]:
+    """Return the records of a write as JSON objects; `known` are the fields that it may have."""
+    must_know = is_strict(fields, known)
     found = objects(fields, b"records", RECORDS_MAX)
     if found is None:
         raise invalid("a record must be an object")
@@ -376,6 +438,9 @@ def _objects(fields: JsonFields) -> list[JsonFields]:
         raise invalid("records must not be empty")
     if len(found) > RECORDS_MAX:
         raise too_many()
+    if must_know:
+        for one in found:
+            check_strict(one, RECORD_FIELDS)
     return found
 
 
@@ -394,6 +459,8 @@ def _wanted_config(call: HttpCall, fields: JsonFields, name: str) -> TopicConfig
     if inside is None or not isinstance(value, dict):
         raise invalid("config must be an object")
     check_twins(inside)
+    if flag(fields, b"strict", otherwise=False):
+        check_strict(inside, CONFIG_FIELDS)
     return wanted_config(call, name, value)
 
 
@@ -432,29 +499,30 @@ def _prepare(
 
 
 def _row(record: JsonFields, node: str) -> LogRecord:
-    data, meta = _data_and_meta(record)
-    return LogRecord(
-        data, meta, text(record, b"tag", TAG_MAX), text(record, b"node", NODE_MAX) or node
-    )
+    data, meta, is_binary = _data_and_meta(record)
+    tag = text(record, b"tag", TAG_MAX)
+    named = text(record, b"node", NODE_MAX) or node
+    return LogRecord(data, meta, tag, named, is_binary=is_binary)
 
 
-def _record(record: JsonFields, node: str) -> topic_queue.NewRecord:
-    data, meta = _data_and_meta(record)
+def record_of(record: JsonFields, node: str) -> topic_queue.NewRecord:
+    """Return a record with everything that a job has; `node` is that of the whole write."""
+    data, meta, is_binary = _data_and_meta(record)
     delay_ms = whole(record, b"delay_ms", 0)
     priority = signed(record, b"priority", PRIORITY_MAX)
     if delay_ms > WRITE_DELAY_MS_MAX:
         raise invalid(f"delay_ms must be at most {WRITE_DELAY_MS_MAX}")
     tag = text(record, b"tag", TAG_MAX)
     made = topic_queue.NewRecord(data, meta, tag, text(record, b"node", NODE_MAX) or node)
+    made.is_binary = is_binary
     made.delay_ms = delay_ms
     made.priority = priority
     return made
 
 
-def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes]:
-    data = record.raw(b"data")
-    if data is None:
-        raise invalid("a record must have data")
+def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes, bool]:
+    """Return data and meta of a record, and whether data are bytes."""
+    data, is_binary = read_data(record)
     meta = b""
     kind = record.kind(b"meta")
     if kind not in (KIND_ABSENT, KIND_NIL):
@@ -468,7 +536,7 @@ def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes]:
             raise HttpRefused(400, "record_too_large", f"meta must have at most {most}")
     if len(data) + len(meta) > RECORD_MAX:
         raise HttpRefused(400, "record_too_large", f"a record must have at most {RECORD_MAX} bytes")
-    return data, meta
+    return data, meta, is_binary
 
 
 def _write_log(door: TopicsDoor, name: str, rows: LogRows, key: str, now_ms: i64) -> Written:
@@ -500,53 +568,3 @@ def _write_queue(
     written.head_seq = queue.next_seq - 1
     written.is_synced = queue.is_synced
     return written
-
-
-def too_large() -> HttpRefused:
-    """Return the refusal of a write that exceeds the caps of an empty topic."""
-    return HttpRefused(400, "record_too_large", "the write exceeds the caps of the topic")
-
-
-def queue_full(queue: Queue) -> HttpRefused:
-    """Return the refusal of a write to a queue that has reached its caps."""
-    counts = topic_queue.counts(queue)
-    seqs = (earliest_seq(queue), queue.next_seq - 1)
-    return topic_full(config_of(queue), counts.count, counts.bytes, seqs)
-
-
-def topic_full(config: TopicConfig, count: i64, size: i64, seqs: tuple[i64, i64]) -> HttpRefused:
-    """Return the refusal of a write to a topic that has reached its caps."""
-    detail: dict[str, object] = {
-        "cap_records": config.cap_records,
-        "cap_bytes": config.cap_bytes,
-        "count": int(count),
-        "bytes": int(size),
-        "earliest_seq": int(seqs[0]),
-        "head_seq": int(seqs[1]),
-    }
-    return HttpRefused(422, "topic_full", "the topic has reached its caps", detail)
-
-
-def put_written(out: BytesWriter, written: Written, *, has_seqs: bool) -> None:
-    """Add the result of a write to an answer that has the topic already."""
-    first = written.first_seq
-    last = written.last_seq
-    put_int(out, b',"first_seq":', first)
-    put_int(out, b',"last_seq":', last)
-    if has_seqs:
-        _write_seqs(out, first, last)
-    put_int(out, b',"head_seq":', written.head_seq)
-    put_int(out, b',"count":', last - first + 1)
-    put_bool(out, b',"created":', value=written.is_created)
-    put_bool(out, b',"deduped":', value=written.is_deduped)
-
-
-def _write_seqs(out: BytesWriter, first: i64, last: i64) -> None:
-    out.write(b',"seqs":[')
-    seq = first
-    while seq <= last:
-        if seq > first:
-            out.write(b",")
-        write_int(out, seq)
-        seq += 1
-    out.write(b"]")

@@ -7,6 +7,14 @@ from jobyard.protocols.http.routes import Schema
 from jobyard.protocols.topics.records import writes
 
 ANY_JSON: Final[Schema] = {"description": "Any JSON value; stored unchanged."}
+# Base64 as RFC 4648 has it, with padding.
+BASE64_PATTERN: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+DATA_B64: Final[Schema] = {
+    "type": "string",
+    "pattern": BASE64_PATTERN,
+    "contentEncoding": "base64",
+    "description": "Bytes in the place of data.",
+}
 FLAG: Final[Schema] = {"type": "boolean"}
 WHOLE_NUMBER: Final[Schema] = {"type": "integer", "minimum": 0}
 LONG_NUMBER: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": CONFIG_NUMBER_MAX}

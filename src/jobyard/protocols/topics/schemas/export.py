@@ -23,7 +23,13 @@ _RANGE: Final = (
     Parameter("from_seq", _WHOLE, "Start after this seq. Default: the beginning."),
     Parameter("to_seq", _WHOLE, "The last seq to export. Default: the newest."),
     Parameter("columns", _TEXT, "Comma-separated column names. Default: all columns."),
+    Parameter("nullable", _FLAG, "Mark all columns as nullable in the schema, as Spark needs it."),
     Parameter("allow_gap", _FLAG, "Continue if caps or the TTL have removed part of the range."),
+    Parameter("jobs", _TEXT, "The jobs of a queue in these states, comma-separated."),
+    Parameter("queue", _TEXT, "Only rows of these queues, comma-separated; only for _events."),
+    Parameter("event", _TEXT, "Only rows of these events, comma-separated; only for _events."),
+    Parameter("from_ts", _WHOLE, "Only rows at or after this time, in ms; only for _events."),
+    Parameter("to_ts", _WHOLE, "Only rows at or before this time, in ms; only for _events."),
     _INCARNATION,
 )
 _TS: Final = Parameter(

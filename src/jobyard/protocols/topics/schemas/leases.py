@@ -3,11 +3,13 @@
 from typing import Final
 
 from jobyard.protocols.http.routes import Schema
+from jobyard.protocols.topics import txn_fields
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
-from jobyard.protocols.topics.queue import leases
+from jobyard.protocols.topics.queue import claims, leases
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
     ANY_TEXT,
+    DATA_B64,
     LEASE_MS,
     MAYBE_WHOLE,
     META,
@@ -17,6 +19,22 @@ from jobyard.protocols.topics.schemas.basic import (
     SEQS,
     WHOLE_NUMBER,
 )
+from jobyard.protocols.topics.schemas.keys import STRICT
+
+WORKER: Final[Schema] = {
+    "type": ["string", "null"],
+    "maxLength": txn_fields.WORKER_MAX,
+    "description": "Name of the worker whose older epochs are refused.",
+}
+EPOCH: Final[Schema] = {
+    "type": ["integer", "null"],
+    "minimum": 0,
+    "maximum": txn_fields.EPOCH_MAX,
+    "description": "Calls with a smaller epoch than the greatest so far are refused.",
+}
+_MOST: Final = (
+    f"Most jobs to claim; at most {leases.CLAIM_MAX}, with a claim_id {claims.SET_CLAIM_MAX}."
+)
 
 CLAIM: Final[Schema] = {
     "title": "Claim",
@@ -24,18 +42,26 @@ CLAIM: Final[Schema] = {
     "required": ["node"],
     "properties": {
         "node": NODE,
-        "max": {**MAYBE_WHOLE, "description": f"Most jobs to claim; at most {leases.CLAIM_MAX}."},
+        "max": {**MAYBE_WHOLE, "description": _MOST},
         "lease_ms": LEASE_MS,
         "wait_ms": {
             **MAYBE_WHOLE,
             "description": f"How long to wait for a job; at most {leases.WAIT_MS_MAX} ms.",
         },
+        "claim_id": {
+            "type": ["string", "null"],
+            "pattern": "^[A-Za-z0-9._:~-]{1,256}$",
+            "description": "The same id gives the same jobs again, and claims no others.",
+        },
+        "worker": WORKER,
+        "epoch": EPOCH,
+        "strict": STRICT,
     },
 }
 LEASE: Final[Schema] = {
     "title": "Lease",
     "type": "object",
-    "required": ["$seq", "lease_id", "deadline", "$ts", "deliveries", "data"],
+    "required": ["$seq", "lease_id", "deadline", "$ts", "deliveries"],
     "properties": {
         "$seq": SEQ,
         "lease_id": {**ANY_TEXT, "description": "Proof of the lease, for ack, nack and extend."},
@@ -47,6 +73,7 @@ LEASE: Final[Schema] = {
         "$tag": ANY_TEXT,
         "deliveries": {**WHOLE_NUMBER, "description": "Number of deliveries, including this one."},
         "data": ANY_JSON,
+        "data_b64": DATA_B64,
         "meta": META,
     },
 }
@@ -59,8 +86,36 @@ CLAIM_ANSWER: Final[Schema] = {
         "claimed": {"type": "array", "items": LEASE},
         "count": WHOLE_NUMBER,
         "ready": {**WHOLE_NUMBER, "description": "Jobs that can be claimed now."},
+        "claim_id": ANY_TEXT,
+        "duplicate": {"type": "boolean", "description": "Whether the id was used before."},
+        "left_out": {**WHOLE_NUMBER, "description": "Jobs of the claim that are not leased now."},
         "performance": PERFORMANCE,
     },
+}
+SET_EXTEND: Final[Schema] = {
+    "title": "ExtendClaim",
+    "type": "object",
+    "required": ["lease_ms"],
+    "properties": {
+        "lease_ms": {**WHOLE_NUMBER, "description": "New lease duration, counted from now."},
+        "worker": WORKER,
+        "epoch": EPOCH,
+        "strict": STRICT,
+    },
+}
+_SET_EXTENDED_FIELDS: Final[dict[str, Schema]] = {
+    "topic": TOPIC_NAME_SCHEMA,
+    "claim_id": ANY_TEXT,
+    "extended": WHOLE_NUMBER,
+    "left_out": WHOLE_NUMBER,
+    "deadline": WHOLE_NUMBER,
+    "performance": PERFORMANCE,
+}
+SET_EXTENDED: Final[Schema] = {
+    "title": "ExtendedClaim",
+    "type": "object",
+    "required": list(_SET_EXTENDED_FIELDS),
+    "properties": _SET_EXTENDED_FIELDS,
 }
 HELD: Final[dict[str, Schema]] = {
     "node": NODE,
@@ -71,6 +126,13 @@ HELD: Final[dict[str, Schema]] = {
         "maxItems": leases.SEQS_MAX,
         "description": "One for each seq; an empty string is not checked.",
     },
+    "strict": STRICT,
+}
+ERROR: Final[Schema] = {
+    "type": ["string", "null"],
+    "maxLength": leases.ERROR_MAX,
+    "description": "Why the run failed: kept with the job, shown in `_events`, and in the meta of "
+    f"its dead letter; at most {leases.ERROR_MAX} bytes.",
 }
 ACK: Final[Schema] = {
     "title": "Ack",
@@ -84,6 +146,7 @@ NACK: Final[Schema] = {
     "required": ["node", "seqs"],
     "properties": {
         **HELD,
+        "error": ERROR,
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,
@@ -93,7 +156,7 @@ NACK: Final[Schema] = {
         },
     },
 }
-GIVE_UP: Final[Schema] = {**ACK, "title": "DeadLetter"}
+GIVE_UP: Final[Schema] = {**ACK, "title": "DeadLetter", "properties": {**HELD, "error": ERROR}}
 EXTEND: Final[Schema] = {
     "title": "Extend",
     "type": "object",
@@ -101,6 +164,8 @@ EXTEND: Final[Schema] = {
     "properties": {
         **HELD,
         "lease_ms": {**WHOLE_NUMBER, "description": "New lease duration, counted from now."},
+        "worker": WORKER,
+        "epoch": EPOCH,
     },
 }
 SKIPPED_SEQS: Final[Schema] = {
@@ -146,11 +211,13 @@ EXTENDED: Final[Schema] = {
     "required": list(EXTENDED_FIELDS),
     "properties": EXTENDED_FIELDS,
 }
+_MAX: Final[Schema] = {
+    **MAYBE_WHOLE,
+    "description": f"Most jobs to change; at most {leases.CLAIM_MAX}.",
+}
 REDRIVE: Final[Schema] = {
     "title": "Redrive",
     "type": "object",
-    "properties": {
-        "max": {**MAYBE_WHOLE, "description": f"Most jobs to change; at most {leases.CLAIM_MAX}."}
-    },
+    "properties": {"max": _MAX, "strict": STRICT},
 }
-PURGE: Final[Schema] = {**REDRIVE, "title": "Purge"}
+PURGE: Final[Schema] = {"title": "Purge", "type": "object", "properties": {"max": _MAX}}

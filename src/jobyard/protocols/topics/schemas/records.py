@@ -21,9 +21,11 @@ from jobyard.protocols.http.routes import Parameter, RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.queue import leases
 from jobyard.protocols.topics.records import reads, writes
+from jobyard.protocols.topics.records.keys import KEY_MAX
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
     ANY_TEXT,
+    DATA_B64,
     FLAG,
     LEASE_MS,
     LONG_NUMBER,
@@ -38,6 +40,13 @@ from jobyard.protocols.topics.schemas.basic import (
     SEQ,
     SEQS,
     WHOLE_NUMBER,
+)
+from jobyard.protocols.topics.schemas.cursors import CURSOR_STATE
+from jobyard.protocols.topics.schemas.keys import (
+    KEY_CONFIG_FIELDS,
+    KEYED_FIELDS,
+    RECORD_KEY,
+    STRICT,
 )
 from jobyard.protocols.topics.schemas.leases import (
     ACK,
@@ -77,6 +86,7 @@ _CONFIG_FIELDS: Final[dict[str, Schema]] = {
         **LONG_NUMBER,
         "description": "How long an idempotency key is remembered.",
     },
+    **KEY_CONFIG_FIELDS,
     "dedupe_node": {**FLAG, "description": "Whether readers skip records of their own node."},
     "lease_ms": {"type": "integer", "minimum": LEASE_MS_MIN, "maximum": LEASE_MS_MAX},
     "claim_jitter_ms": {"type": "integer", "minimum": 0, "maximum": JITTER_MS_MAX},
@@ -153,6 +163,11 @@ _STATE: Final[Schema] = {
             "description": "Changes when the log is deleted and created again.",
         },
         "read_only": {**FLAG, "description": "Only for _events."},
+        "head_row_seq": {
+            **WHOLE_NUMBER,
+            "description": "Only for logs: the last seq that is a record, or a row of _events.",
+        },
+        "cursors": {"type": "array", "items": CURSOR_STATE},
         "queue": {
             "type": "object",
             "description": "Only for queues.",
@@ -183,7 +198,10 @@ _LIST: Final[Schema] = {
             "items": {
                 "type": "object",
                 "required": list(_LINE_FIELDS),
-                "properties": _LINE_FIELDS,
+                "properties": {
+                    **_LINE_FIELDS,
+                    "incarnation": {**ANY_TEXT, "description": "Of a log, as its state shows it."},
+                },
             },
         },
         "next_cursor": {
@@ -210,9 +228,18 @@ _REMOVED: Final[Schema] = {
 _NEW_RECORD: Final[Schema] = {
     "title": "NewRecord",
     "type": "object",
-    "required": ["data"],
+    "oneOf": [
+        {"required": ["data"], "properties": {"data_b64": {"type": "null"}}},
+        {
+            "required": ["data_b64"],
+            "properties": {"data_b64": {"type": "string"}},
+            "not": {"required": ["data"]},
+        },
+    ],
     "properties": {
         "data": ANY_JSON,
+        "data_b64": {**DATA_B64, "type": ["string", "null"]},
+        "key": RECORD_KEY,
         "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
         "node": {
             **MAYBE_NODE,
@@ -245,8 +272,9 @@ _WRITE: Final[Schema] = {
             "maxItems": writes.RECORDS_MAX,
         },
         "node": {**MAYBE_NODE, "description": "Default node of the records."},
-        "idempotency_key": {"type": ["string", "null"], "maxLength": writes.KEY_MAX},
+        "idempotency_key": {"type": ["string", "null"], "maxLength": KEY_MAX},
         "create": {**MAYBE_FLAG, "description": "Whether to create a missing topic."},
+        "strict": STRICT,
         "config": {
             "anyOf": [WANTED_CONFIG, {"type": "null"}],
             "description": "Configuration of the topic if this write creates it.",
@@ -270,7 +298,7 @@ _WRITTEN: Final[Schema] = {
     "title": "Written",
     "type": "object",
     "required": list(_WRITTEN_FIELDS),
-    "properties": {**_WRITTEN_FIELDS, "seqs": SEQS},
+    "properties": {**_WRITTEN_FIELDS, "seqs": SEQS, **KEYED_FIELDS},
 }
 _READ: Final[Schema] = {
     "title": "Read",
@@ -302,13 +330,14 @@ _READ: Final[Schema] = {
 RECORD: Final[Schema] = {
     "title": "Record",
     "type": "object",
-    "required": ["$seq", "$ts", "data"],
+    "required": ["$seq", "$ts"],
     "properties": {
         "$seq": SEQ,
         "$ts": WHOLE_NUMBER,
         "$tag": ANY_TEXT,
         "$node": ANY_TEXT,
         "data": ANY_JSON,
+        "data_b64": DATA_B64,
         "meta": META,
     },
 }
@@ -433,7 +462,7 @@ _METRICS: Final[Schema] = {
 _RETURN_SEQS: Final = Parameter("return_seqs", FLAG, "Whether the answer lists every seq.")
 _KEY: Final = Parameter(
     "Idempotency-Key",
-    {"type": "string", "maxLength": writes.KEY_MAX},
+    {"type": "string", "maxLength": KEY_MAX},
     "Used if the body has no idempotency_key.",
     place="header",
 )

@@ -3,13 +3,14 @@
 import pytest
 
 from jobyard.protocols.bunqueue.commands.acks import ACKS_AT_ONCE
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 LONG = ACKS_AT_ONCE + 300
 
 
-def leased(count: int = LONG, **fields: object) -> tuple[BareBunqueue, BareClient, list[str]]:
+def leased(count: int = LONG, **fields: object) -> tuple[BareBunqueue, BunqueueClient, list[str]]:
     """A client that runs this many jobs, in a yard whose long work runs on the test's request."""
     site = BareBunqueue(MemoryStorage())
     client = site.connect()

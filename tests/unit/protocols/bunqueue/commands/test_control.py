@@ -7,21 +7,22 @@ from jobyard.engine.jobs.queues import open_queue, pause
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import RAW
 from jobyard.protocols.bunqueue.commands.control import arm_rate_ends
-from tests.support.bare_bunqueue import EMPTY, Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import EMPTY, Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 
-def left(client: BareClient, queue: str = "q") -> list[object]:
+def left(client: BunqueueClient, queue: str = "q") -> list[object]:
     """The data of all ready jobs in the order they leave; takes them."""
     return [job["data"] for job in client.ok("PULLB", queue=queue, count=100)["jobs"]]
 
 
-def limits(client: BareClient) -> Answer:
+def limits(client: BunqueueClient) -> Answer:
     found: Answer = client.ok("GetQueueLimits", queue="q")["data"]["limits"]
     return found
 
 
-def kinds(client: BareClient) -> list[tuple[str, object]]:
+def kinds(client: BunqueueClient) -> list[tuple[str, object]]:
     """Return the events: the kind, and the state before."""
     return [(event["eventType"], event.get("prev")) for event in client.events]
 

@@ -9,13 +9,14 @@ from jobyard.engine.jobs.take import take
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import DEAD, RAW, Job
 from jobyard.model.lease import Proof, Terms
-from tests.support.bare_bunqueue import EMPTY, Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import EMPTY, Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 WEEK_MS = 604_800_000
 
 
-def entries(client: BareClient, **fields: object) -> list[Answer]:
+def entries(client: BunqueueClient, **fields: object) -> list[Answer]:
     answer = client.ok("Dlq", queue="q", **fields)
     assert [job["id"] for job in answer["jobs"]] == [one["job"]["id"] for one in answer["entries"]]
     found: list[Answer] = answer["entries"]
@@ -240,7 +241,7 @@ def test_a_full_disk_refuses_what_needs_room() -> None:
     site = BareBunqueue(storage)
     client = site.connect()
     job_id = client.bury()
-    site.site.commit()
+    site.commit()
     storage.capacity = storage.used()
     site.yard.journal.spares.clear()
     # No file of the journal has room for the whole of it any more.

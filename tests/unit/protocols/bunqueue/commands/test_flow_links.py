@@ -1,8 +1,8 @@
 import pytest
 
-from tests.support.bare_bunqueue import BareBunqueue
-from tests.support.bare_flows import again, end_child, failures, late, stage, values
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.flows import again, end_child, failures, late, stage, values
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 # -- PUSH and PUSHB ----------------------------------------------------------------------------
 

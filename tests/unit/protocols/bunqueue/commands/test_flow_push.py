@@ -5,10 +5,11 @@ from typing import Any
 from jobyard.engine.jobs.flow_put import prepared, put_flow
 from jobyard.engine.jobs.put import base_room
 from jobyard.protocols.bunqueue.commands.flow_push import FLOW_JOBS_AT_ONCE
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.bare_flows import family
-from tests.support.families import Site
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.clients.flows import family
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.engine.flows import FlowSite
+from tests.support.site.storage import MemoryStorage
 
 NAMES = [f"k{at}" for at in range(FLOW_JOBS_AT_ONCE + 100)]
 
@@ -43,7 +44,7 @@ class Slow:
             assert self.site.slice()
 
 
-def answer_of(client: BareClient, number: str) -> Answer:
+def answer_of(client: BunqueueClient, number: str) -> Answer:
     """Return an answer that must have come."""
     answer = client.hear(number)
     assert answer is not None
@@ -271,7 +272,7 @@ def test_an_obliterated_queue_takes_no_flow_with_it_that_enters_later() -> None:
 
 def test_no_more_is_written_of_a_flow_than_room_was_made_for() -> None:
     for size in (1, 70_000):
-        site = Site(MemoryStorage())
+        site = FlowSite(MemoryStorage())
         plan = [site.plan(f"q{n}") for n in range(20)]
         for one in plan:
             one.new_job.body = b"x" * size

@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 
 from jobyard.protocols.bunqueue.commands.flow_push import FLOW_JOBS_MAX
-from tests.support.bare_bunqueue import Answer, BareBunqueue
-from tests.support.bare_flows import again, end_child, failures, family, late, stage, values
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.clients.flows import again, end_child, failures, family, late, stage, values
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 POLICIES = (
     "failParentOnFailure",
@@ -314,6 +315,67 @@ def test_ids_of_no_job_have_no_values() -> None:
     assert client.ok("GetIgnoredChildrenFailures", id=5) == {"values": {}}
 
 
+# -- results and the memory budget -------------------------------------------------------------
+
+
+def crowded(**options: bool) -> tuple[BareBunqueue, BunqueueClient]:
+    """Return a site whose memory budget holds one long result, with a flow of three children."""
+    site = BareBunqueue(MemoryStorage(), budget=2500)
+    client = site.connect()
+    client.ok("PUSHF", jobs=family("a", "b", "c", queue="q", parent="p", **options))
+    site.commit()
+    return site, client
+
+
+def test_results_stored_with_a_parent_count_towards_the_memory_budget() -> None:
+    site, client = crowded()
+    for letter in "xyz":
+        end_child(client, 2000 * letter)
+        site.commit()
+        site.check()
+        assert 2000 <= site.yard.bodies.pinned <= 2500
+    site, client = again(site)
+    assert 2000 <= site.yard.bodies.pinned <= 2500
+    assert values(client) == {f"c:{c}": 2000 * r for c, r in zip("abc", "xyz", strict=True)}
+    assert client.pull("q")["id"] == "p"
+    client.ok("ACK", id="p")
+    client.ok("Obliterate", queue="q")
+    site.check()
+    assert site.yard.bodies.pinned == 0
+
+
+def test_a_result_that_only_the_parent_could_store_is_refused_until_there_is_memory() -> None:
+    site, client = crowded(removeOnComplete=True)
+    end_child(client, 2000 * "x")
+    held = str(client.pull("c")["id"])
+    assert client.refused("ACK", id=held, result=2000 * "y") == "Storage full"
+    assert client.state(held) == "active"
+    client.ok("ACK", id=held, result="short")
+    site, client = again(site)
+    assert values(client) == {"c:a": 2000 * "x", "c:b": "short"}
+
+
+def test_a_job_linked_to_children_that_are_done_stores_one_megabyte_of_results_at_most() -> None:
+    site = BareBunqueue(MemoryStorage())
+    client = site.connect()
+    done = [client.finish("c", result=300_000 * "x") for _ in range(5)]
+    parent = client.push("q", dependsOn=done, childrenIds=done)
+    assert 900_000 < site.yard.bodies.pinned < 1 << 20
+    assert [len(value) for value in values(client, parent).values()] == 5 * [300_000]
+    site.check()
+
+
+def test_results_too_large_for_one_frame_are_asked_for_one_by_one() -> None:
+    site = BareBunqueue(MemoryStorage())
+    client = site.connect()
+    done = [client.finish("c", result=9_000_000 * "x") for _ in range(6)]
+    parent = client.push("q", dependsOn=done, childrenIds=done)
+    assert "too large for one answer" in client.refused("GetChildrenValues", id=parent)
+    assert len(client.ok("GetResult", id=done[5])["result"]) == 9_000_000
+    short = client.push("q", dependsOn=done[:2], childrenIds=done[:2])
+    assert [len(value) for value in values(client, short).values()] == [9_000_000, 9_000_000]
+
+
 # -- links added by commands -------------------------------------------------------------------
 
 
@@ -492,7 +554,7 @@ def test_a_dead_parent_is_not_reserved_by_its_id_before_its_children_are_done() 
     end_child(client, error="no")
     assert client.state("p") == "failed"
     number = site.job("p").id
-    other = site.site.connect()
+    other = site.beanstalk()
     other.session.receive(b"reserve-job %d\r\n" % number, site.now_ms)
     assert other.hear() == b"NOT_FOUND\r\n"
     assert client.state("p") == "failed"

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 GROUP_COMMANDS = (
     "GetGroupJobsCount",
@@ -23,14 +24,14 @@ GROUP_COMMANDS = (
 NUMBERS = {"max": 1, "duration": 1, "concurrency": 1}
 
 
-def data(client: BareClient, cmd: str, **fields: object) -> Answer:
+def data(client: BunqueueClient, cmd: str, **fields: object) -> Answer:
     answer = client.ok(cmd, **{"queue": "q", "groupId": "g", **fields})
     assert set(answer) == {"data"}
     found: Answer = answer["data"]
     return found
 
 
-def is_empty(client: BareClient) -> bool:
+def is_empty(client: BunqueueClient) -> bool:
     return client.ok("PULL", queue="q")["job"] is None
 
 
@@ -226,7 +227,7 @@ def test_what_was_set_for_groups_survives_a_restart() -> None:
 # -- keys --------------------------------------------------------------------------------------
 
 
-def owner(client: BareClient, key: str = "k") -> object:
+def owner(client: BunqueueClient, key: str = "k") -> object:
     return data(client, "GetDeduplicationJobId", deduplicationId=key)["jobId"]
 
 

@@ -8,8 +8,9 @@ from jobyard.engine.jobs.take import take
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import RAW
 from jobyard.model.lease import Proof, Terms
-from tests.support.bare_bunqueue import EMPTY, BareBunqueue
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import EMPTY
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 NOT_ALIVE = "Job not found or not active (or invalid token)"
 NOT_LOCKED = "Lock not found or invalid token"

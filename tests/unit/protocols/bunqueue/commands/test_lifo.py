@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 
-def left(client: BareClient) -> list[object]:
+def left(client: BunqueueClient) -> list[object]:
     """Return the data of the jobs of a queue in the order they leave it."""
     count = client.ok("Count", queue="q")["count"]
     return [client.pull()["data"] for _ in range(count)]

@@ -3,15 +3,16 @@
 import pytest
 
 from jobyard.protocols.bunqueue.commands.logs import LINE_MAX, TEXT_MAX
-from tests.support.bare_bunqueue import EMPTY, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import EMPTY, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 
-def messages(client: BareClient, job_id: str, **fields: object) -> list[str]:
+def messages(client: BunqueueClient, job_id: str, **fields: object) -> list[str]:
     return [one["message"] for one in client.ok("GetLogs", id=job_id, **fields)["data"]["logs"]]
 
 
-def fill(client: BareClient, count: int, **fields: object) -> str:
+def fill(client: BunqueueClient, count: int, **fields: object) -> str:
     job_id = client.push("q", None, **fields)
     for n in range(count):
         client.ok("AddLog", id=job_id, message=str(n))
@@ -116,7 +117,7 @@ def test_a_full_disk_refuses_a_line() -> None:
     site = BareBunqueue(storage)
     client = site.connect()
     job_id = client.push()
-    site.site.commit()
+    site.commit()
     storage.capacity = storage.used()
     site.yard.journal.spares.clear()
     # No file of the journal has room for the whole of it any more.

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.support.bare_bunqueue import EMPTY, BareBunqueue
+from tests.support.clients.bunqueue import EMPTY
+from tests.support.doors.bunqueue import BareBunqueue
 
 
 def test_statistics_count_every_state() -> None:

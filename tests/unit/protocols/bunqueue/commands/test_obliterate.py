@@ -3,14 +3,16 @@
 import pytest
 
 from jobyard.engine.jobs.listing import ALL_STATES, SORTED_AT_ONCE, jobs_in
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import recount, recount_live_bytes, snapshot
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.recount import recount, recount_live_bytes
+from tests.support.site.snapshot import snapshot
+from tests.support.site.storage import MemoryStorage
 
 JOBS = 300
 
 
-def mixed_site() -> tuple[BareBunqueue, BareClient, list[str]]:
+def mixed_site() -> tuple[BareBunqueue, BunqueueClient, list[str]]:
     """A yard where a turn has little room, with jobs in all states, and the ids of all."""
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
@@ -39,7 +41,7 @@ def mixed_site() -> tuple[BareBunqueue, BareClient, list[str]]:
     return site, client, ids
 
 
-def check_gone(client: BareClient, ids: list[str]) -> None:
+def check_gone(client: BunqueueClient, ids: list[str]) -> None:
     """Check that nothing of a queue is found, by any command."""
     counts = client.ok("GetJobCounts", queue="q")["counts"]
     assert set(counts.values()) == {0}
@@ -102,11 +104,11 @@ def test_a_restart_in_the_middle_finds_none_of_them(turns: int) -> None:
     client.ok("Obliterate", queue="q")
     new = client.push(jobId="mine-2")
     for _ in range(turns):
-        site.site.commit()
+        site.commit()
         site.slice()
         if turns % 4 == 2:
-            site.site.compact()
-    site.site.commit()
+            site.compact()
+    site.commit()
     again = site.reboot()
     fresh = again.connect()
     assert fresh.state(new) == "waiting"

@@ -4,7 +4,8 @@ import re
 
 from jobyard import __version__
 from jobyard.protocols.bunqueue.commands.prometheus import QUEUES_SHOWN, label_text
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
 
 HISTOGRAM_ENDS = ("_bucket", "_sum", "_count")
 # The metrics of version 2.9.5 of the original.
@@ -29,7 +30,7 @@ LABEL = r'[a-z_]+="[^"]*"'
 LINE = re.compile(rf"[a-z_]+(\{{{LABEL}(,{LABEL})*\}})? [0-9.e+-]+")
 
 
-def values(client: BareClient) -> dict[str, float]:
+def values(client: BunqueueClient) -> dict[str, float]:
     text = client.ok("Prometheus")["data"]["metrics"]
     assert text.endswith("\n")
     found: dict[str, float] = {}

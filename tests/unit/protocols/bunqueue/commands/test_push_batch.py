@@ -6,15 +6,16 @@ from jobyard.engine.topics.topic_setup import open_topic_queue
 from jobyard.model.topic.config import DISCARD_REJECT, QUEUE, TopicConfig
 from jobyard.protocols.bunqueue.commands.push_batch import ENTER_UNITS, PUSHED_AT_ONCE
 from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 LONG = PUSHED_AT_ONCE + 200
 # Three moments of entering.
 LONGER = 2 * ENTER_UNITS + 500
 
 
-def slow_site() -> tuple[BareBunqueue, BareClient]:
+def slow_site() -> tuple[BareBunqueue, BunqueueClient]:
     """A yard whose long work continues only on the test's request."""
     site = BareBunqueue(MemoryStorage())
     site.yard.tasks.units_per_turn = 100
@@ -31,7 +32,7 @@ def finish(site: BareBunqueue) -> int:
     return turns
 
 
-def answer_of(site: BareBunqueue, client: BareClient, number: str) -> Answer:
+def answer_of(site: BareBunqueue, client: BunqueueClient, number: str) -> Answer:
     """Return the answer that comes at the end of long work."""
     finish(site)
     answer = client.hear(number)

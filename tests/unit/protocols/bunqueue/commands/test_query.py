@@ -4,14 +4,15 @@ import pytest
 
 from jobyard.engine.jobs.listing import SORTED_AT_ONCE, JobSelection, jobs_by_seq_of, page
 from jobyard.model.job import DEAD, READY
-from jobyard.protocols.bunqueue.session import PAGE_BYTES_MAX
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from jobyard.protocols.bunqueue.long_answers import PAGE_BYTES_MAX
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 STATES = ("waiting", "delayed", "active", "completed", "failed", "waiting-children")
 
 
-def one_of_each(client: BareClient) -> dict[str, str]:
+def one_of_each(client: BunqueueClient) -> dict[str, str]:
     """One job in each state, by the name of the state."""
     jobs = {"completed": client.finish(result=7), "failed": client.bury()}
     jobs["active"] = client.push()
@@ -22,17 +23,17 @@ def one_of_each(client: BareClient) -> dict[str, str]:
     return jobs
 
 
-def listed(client: BareClient, **fields: object) -> list[str]:
+def listed(client: BunqueueClient, **fields: object) -> list[str]:
     return [job["id"] for job in client.ok("GetJobs", queue="q", **fields)["jobs"]]
 
 
-def fill(client: BareClient, count: int) -> list[str]:
+def fill(client: BunqueueClient, count: int) -> list[str]:
     """Add many jobs at once."""
     ids: list[str] = client.ok("PUSHB", queue="q", jobs=[{"data": n} for n in range(count)])["ids"]
     return ids
 
 
-def counts(client: BareClient) -> Answer:
+def counts(client: BunqueueClient) -> Answer:
     found: Answer = client.ok("GetJobCounts", queue="q")["counts"]
     return found
 

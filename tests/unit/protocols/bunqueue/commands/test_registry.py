@@ -6,19 +6,20 @@ import pytest
 
 from jobyard.protocols.bunqueue.commands.registry import WORKERS_MAX
 from jobyard.protocols.bunqueue.workers import LOST_MS, STALE_MS
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.storage import MemoryStorage
 
 UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 URL = "https://hooks.example.com/x"
 
 
-def register(client: BareClient, **fields: object) -> str:
+def register(client: BunqueueClient, **fields: object) -> str:
     data = client.ok("RegisterWorker", name="w", queues=["q"], **fields)["data"]
     return str(data["workerId"])
 
 
-def rows(client: BareClient) -> dict[str, Answer]:
+def rows(client: BunqueueClient) -> dict[str, Answer]:
     return {one["id"]: one for one in client.ok("ListWorkers")["data"]["workers"]}
 
 

@@ -4,14 +4,15 @@ import pytest
 
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.bunqueue.commands.repeats import next_run_ms
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
 
 MINUTE = NOW_MS - NOW_MS % 60_000 + 60_000
 
 
-def run(client: BareClient) -> Answer:
+def run(client: BunqueueClient) -> Answer:
     """Complete the job that is there."""
     job = client.pull()
     client.ok("ACK", id=job["id"])

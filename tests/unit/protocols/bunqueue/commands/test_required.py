@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.bare_bunqueue import BareBunqueue
+from tests.support.doors.bunqueue import BareBunqueue
 
 
 def test_clean_removes_nothing_where_no_age_is_said() -> None:

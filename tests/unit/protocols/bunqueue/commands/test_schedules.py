@@ -2,14 +2,15 @@
 
 import pytest
 
-from tests.support.bare_bunqueue import Answer, BareBunqueue, BareClient
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS
+from tests.support.clients.bunqueue import Answer, BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
 
 EVERY_MINUTE = "* * * * *"
 
 
-def cron(client: BareClient, name: str = "c", **fields: object) -> Answer:
+def cron(client: BunqueueClient, name: str = "c", **fields: object) -> Answer:
     """Set a schedule."""
     made: Answer = client.ok("Cron", **{"name": name, "queue": "q", "data": {"x": 1}, **fields})[
         "cron"
@@ -17,7 +18,7 @@ def cron(client: BareClient, name: str = "c", **fields: object) -> Answer:
     return made
 
 
-def found(client: BareClient, name: str = "c") -> Answer:
+def found(client: BunqueueClient, name: str = "c") -> Answer:
     one: Answer = client.ok("CronGet", name=name)["cron"]
     return one
 

@@ -5,9 +5,10 @@ import pytest
 from jobyard.errors import StartRefused
 from jobyard.model.secrets import digest_of
 from jobyard.protocols.bunqueue.http.api import CALLERS_MAX
-from tests.support.bare_bunqueue import BareClient
-from tests.support.bare_http import BareHttp, HttpClient
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.http import BunqueueHttpClient
+from tests.support.doors.http import BareHttp
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture
@@ -16,12 +17,12 @@ def site() -> BareHttp:
 
 
 @pytest.fixture
-def http(site: BareHttp) -> HttpClient:
+def http(site: BareHttp) -> BunqueueHttpClient:
     return site.call()
 
 
 @pytest.fixture
-def tcp(site: BareHttp) -> BareClient:
+def tcp(site: BareHttp) -> BunqueueClient:
     return site.connect()
 
 
@@ -29,14 +30,14 @@ def tcp(site: BareHttp) -> BareClient:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/live"])
-def test_a_live_server_says_ok(http: HttpClient, path: str) -> None:
+def test_a_live_server_says_ok(http: BunqueueHttpClient, path: str) -> None:
     reply = http.ask("GET", path)
     assert (reply.status, reply.body) == (200, b"OK")
     assert reply.headers["content-type"].startswith("text/plain")
 
 
 def test_health_tells_queues_connections_and_memory(
-    site: BareHttp, http: HttpClient, tcp: BareClient
+    site: BareHttp, http: BunqueueHttpClient, tcp: BunqueueClient
 ) -> None:
     tcp.push()
     site.tick(2500)
@@ -52,7 +53,9 @@ def test_health_tells_queues_connections_and_memory(
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
-def test_a_server_whose_disk_fails_is_not_well(site: BareHttp, http: HttpClient, path: str) -> None:
+def test_a_server_whose_disk_fails_is_not_well(
+    site: BareHttp, http: BunqueueHttpClient, path: str
+) -> None:
     site.life.error = "no space left"
     site.life.error_since_ms = site.now_ms
     reply = http.ask("GET", path)
@@ -60,7 +63,9 @@ def test_a_server_whose_disk_fails_is_not_well(site: BareHttp, http: HttpClient,
     assert reply.json["storage"]["error"] == "no space left"
 
 
-def test_damage_on_the_disk_is_told_and_stops_nobody(site: BareHttp, http: HttpClient) -> None:
+def test_damage_on_the_disk_is_told_and_stops_nobody(
+    site: BareHttp, http: BunqueueHttpClient
+) -> None:
     damages = site.yard.journal.damages
     damages.note_body(7, "0000000001.journal at offset 99")
     damages.note_body(7, "0000000001.journal at offset 99")
@@ -87,7 +92,7 @@ def test_a_full_disk_is_told_and_no_fault_of_the_caller() -> None:
     http = site.call()
     job_id = http.ok("POST", "/queues/q/jobs", {"data": 1})["id"]
     assert http.ok("GET", "/queues/q/jobs")["job"]["id"] == job_id
-    site.site.commit()
+    site.commit()
     storage.capacity = storage.used()
     site.yard.journal.spares.clear()
     big = {"data": "x" * 3000}
@@ -103,7 +108,7 @@ def test_a_full_disk_is_told_and_no_fault_of_the_caller() -> None:
 
 
 def test_a_server_that_drains_is_not_ready_and_takes_no_jobs(
-    site: BareHttp, http: HttpClient
+    site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     site.door.is_draining = True
     assert http.ask("GET", "/ready").status == 503
@@ -111,7 +116,7 @@ def test_a_server_that_drains_is_not_ready_and_takes_no_jobs(
     assert (reply.status, reply.error) == (503, "Server is shutting down")
 
 
-def test_a_scraper_is_told_in_its_format(http: HttpClient) -> None:
+def test_a_scraper_is_told_in_its_format(http: BunqueueHttpClient) -> None:
     reply = http.ask("GET", "/prometheus")
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert b'bunqueue_connections{transport="tcp"} 0\n' in reply.body
@@ -132,7 +137,7 @@ def test_a_scraper_is_told_in_its_format(http: HttpClient) -> None:
     ],
 )
 def test_metrics_are_told_in_text_to_who_asks_for_that(
-    http: HttpClient, accept: str, kind: str
+    http: BunqueueHttpClient, accept: str, kind: str
 ) -> None:
     reply = http.ask("GET", "/metrics", Accept=accept)
     assert (reply.status, reply.headers["content-type"]) == (200, kind)
@@ -155,7 +160,7 @@ def test_metrics_are_told_in_text_to_who_asks_for_that(
     ],
 )
 def test_only_who_knows_a_token_may_ask(
-    site: BareHttp, http: HttpClient, header: str, status: int
+    site: BareHttp, http: BunqueueHttpClient, header: str, status: int
 ) -> None:
     site.door.tokens = [digest_of(b"right"), digest_of(b"other")]
     reply = http.ask("GET", "/stats", Authorization=header)
@@ -167,13 +172,13 @@ def test_only_who_knows_a_token_may_ask(
 
 @pytest.mark.parametrize("path", ["/health", "/healthz", "/live", "/ready", "/prometheus"])
 def test_who_watches_over_the_server_needs_no_token(
-    site: BareHttp, http: HttpClient, path: str
+    site: BareHttp, http: BunqueueHttpClient, path: str
 ) -> None:
     site.door.tokens = [digest_of(b"right")]
     assert http.ask("GET", path).status == 200
 
 
-def test_scrapers_may_be_asked_for_a_token_too(site: BareHttp, http: HttpClient) -> None:
+def test_scrapers_may_be_asked_for_a_token_too(site: BareHttp, http: BunqueueHttpClient) -> None:
     site.door.guards_metrics = True
     reply = http.ask("GET", "/prometheus")
     error = "Metrics authentication is enabled but no tokens are configured"
@@ -183,7 +188,7 @@ def test_scrapers_may_be_asked_for_a_token_too(site: BareHttp, http: HttpClient)
     assert http.ask("GET", "/prometheus", Authorization="Bearer right").status == 200
 
 
-def test_a_refused_caller_changes_nothing(site: BareHttp, http: HttpClient) -> None:
+def test_a_refused_caller_changes_nothing(site: BareHttp, http: BunqueueHttpClient) -> None:
     site.door.tokens = [digest_of(b"right")]
     assert http.ask("POST", "/queues/q/jobs", {"data": 1}).status == 401
     assert "q" not in site.yard.queues
@@ -192,7 +197,7 @@ def test_a_refused_caller_changes_nothing(site: BareHttp, http: HttpClient) -> N
 # -- the limit ---------------------------------------------------------------------------------
 
 
-def test_callers_without_a_name_share_one_count(site: BareHttp, http: HttpClient) -> None:
+def test_callers_without_a_name_share_one_count(site: BareHttp, http: BunqueueHttpClient) -> None:
     site.door.requests_max = 2
     other = site.call()
     assert http.ask("GET", "/ping").status == 200
@@ -207,7 +212,7 @@ def test_callers_without_a_name_share_one_count(site: BareHttp, http: HttpClient
 
 
 def test_what_a_caller_says_of_itself_gives_it_no_more_requests(
-    site: BareHttp, http: HttpClient
+    site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     site.door.requests_max = 1
     assert http.ask("GET", "/ping", X_Forwarded_For="1.2.3.4").status == 200
@@ -216,7 +221,7 @@ def test_what_a_caller_says_of_itself_gives_it_no_more_requests(
 
 
 def test_callers_are_told_apart_by_what_a_named_proxy_says(
-    site: BareHttp, http: HttpClient
+    site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     # Connections without a socket come from nowhere, as those by a socket file do.
     site.http.proxies.trust("unix, 10.0.0.0/8, fd00::1")
@@ -238,7 +243,7 @@ def test_a_proxy_is_named_by_its_address(site: BareHttp, text: str) -> None:
 
 
 def test_names_of_callers_take_no_more_than_so_much_memory(
-    site: BareHttp, http: HttpClient
+    site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     site.http.proxies.trust("unix")
     site.door.requests_max = 1
@@ -249,7 +254,7 @@ def test_names_of_callers_take_no_more_than_so_much_memory(
 
 
 def test_commands_of_one_caller_are_not_held_against_another(
-    site: BareHttp, http: HttpClient
+    site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     site.http.proxies.trust("unix")
     site.door.requests_max = 5
@@ -262,7 +267,7 @@ def test_commands_of_one_caller_are_not_held_against_another(
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "deflate"])
 def test_a_compressed_body_is_refused_as_such(
-    site: BareHttp, http: HttpClient, encoding: str
+    site: BareHttp, http: BunqueueHttpClient, encoding: str
 ) -> None:
     reply = http.ask("POST", "/queues/q/jobs", b"\x1f\x8b", Content_Encoding=encoding)
     assert (reply.status, reply.error) == (415, "the body must not be compressed")
@@ -274,7 +279,9 @@ def test_a_compressed_body_is_refused_as_such(
 
 
 @pytest.mark.parametrize("path", ["/queues/q/jobs", "/health", "/nowhere"])
-def test_a_browser_may_ask_from_any_page(site: BareHttp, http: HttpClient, path: str) -> None:
+def test_a_browser_may_ask_from_any_page(
+    site: BareHttp, http: BunqueueHttpClient, path: str
+) -> None:
     site.door.tokens = [digest_of(b"right")]
     reply = http.ask("OPTIONS", path)
     assert reply.status == 204
@@ -296,8 +303,10 @@ def test_one_origin_may_be_let_in_alone() -> None:
 # -- waiting -----------------------------------------------------------------------------------
 
 
-def test_a_pull_waits_for_a_job(site: BareHttp, http: HttpClient, tcp: BareClient) -> None:
-    http.request("GET", "/queues/q/jobs?timeout=5000")
+def test_a_pull_waits_for_a_job(
+    site: BareHttp, http: BunqueueHttpClient, tcp: BunqueueClient
+) -> None:
+    http.send("GET", "/queues/q/jobs?timeout=5000")
     assert http.hear() is None
     job_id = tcp.push(data={"n": 1})
     reply = http.hear()
@@ -309,9 +318,9 @@ def test_a_pull_waits_for_a_job(site: BareHttp, http: HttpClient, tcp: BareClien
 
 
 def test_a_pull_of_many_waits_and_takes_what_is_there(
-    site: BareHttp, http: HttpClient, tcp: BareClient
+    site: BareHttp, http: BunqueueHttpClient, tcp: BunqueueClient
 ) -> None:
-    http.request("POST", "/queues/q/jobs/pull-batch", {"count": 5, "timeout": 5000})
+    http.send("POST", "/queues/q/jobs/pull-batch", {"count": 5, "timeout": 5000})
     assert http.hear() is None
     tcp.ok("PUSHB", queue="q", jobs=[{"data": 1}, {"data": 2}])
     reply = http.hear()
@@ -320,8 +329,10 @@ def test_a_pull_of_many_waits_and_takes_what_is_there(
     site.check()
 
 
-def test_a_pull_that_waited_long_enough_is_answered(site: BareHttp, http: HttpClient) -> None:
-    http.request("GET", "/queues/q/jobs?timeout=5000")
+def test_a_pull_that_waited_long_enough_is_answered(
+    site: BareHttp, http: BunqueueHttpClient
+) -> None:
+    http.send("GET", "/queues/q/jobs?timeout=5000")
     site.tick(4999)
     assert http.hear() is None
     site.tick(1)
@@ -332,9 +343,9 @@ def test_a_pull_that_waited_long_enough_is_answered(site: BareHttp, http: HttpCl
 
 
 def test_a_caller_that_leaves_takes_no_job(
-    site: BareHttp, http: HttpClient, tcp: BareClient
+    site: BareHttp, http: BunqueueHttpClient, tcp: BunqueueClient
 ) -> None:
-    http.request("GET", "/queues/q/jobs?timeout=5000")
+    http.send("GET", "/queues/q/jobs?timeout=5000")
     http.close()
     job_id = tcp.push()
     assert tcp.state(job_id) == "waiting"
@@ -343,9 +354,9 @@ def test_a_caller_that_leaves_takes_no_job(
 
 
 def test_a_caller_that_has_sent_its_last_is_answered_at_once(
-    site: BareHttp, http: HttpClient
+    site: BareHttp, http: BunqueueHttpClient
 ) -> None:
-    http.request("GET", "/queues/q/jobs?timeout=5000")
+    http.send("GET", "/queues/q/jobs?timeout=5000")
     http.session.end_input(site.now_ms)
     http.collect()
     reply = http.hear()
@@ -355,10 +366,10 @@ def test_a_caller_that_has_sent_its_last_is_answered_at_once(
 
 
 def test_requests_sent_ahead_wait_behind_one_that_waits(
-    site: BareHttp, http: HttpClient, tcp: BareClient
+    site: BareHttp, http: BunqueueHttpClient, tcp: BunqueueClient
 ) -> None:
-    http.request("GET", "/queues/q/jobs?timeout=5000")
-    http.request("GET", "/queues/q/count")
+    http.send("GET", "/queues/q/jobs?timeout=5000")
+    http.send("GET", "/queues/q/count")
     assert http.unread == b""
     tcp.push()
     first = http.hear()
@@ -371,10 +382,10 @@ def test_requests_sent_ahead_wait_behind_one_that_waits(
 
 
 def test_a_job_is_waited_for_until_it_is_done(
-    site: BareHttp, http: HttpClient, tcp: BareClient
+    site: BareHttp, http: BunqueueHttpClient, tcp: BunqueueClient
 ) -> None:
     job_id = tcp.push()
-    http.request("POST", f"/jobs/{job_id}/wait", {"timeout": 5000})
+    http.send("POST", f"/jobs/{job_id}/wait", {"timeout": 5000})
     assert http.hear() is None
     tcp.pull()
     tcp.ok("ACK", id=job_id, result={"sum": 3})
@@ -386,21 +397,21 @@ def test_a_job_is_waited_for_until_it_is_done(
 
 
 def test_a_job_is_waited_for_no_longer_than_asked(
-    site: BareHttp, http: HttpClient, tcp: BareClient
+    site: BareHttp, http: BunqueueHttpClient, tcp: BunqueueClient
 ) -> None:
     job_id = tcp.push()
-    http.request("POST", f"/jobs/{job_id}/wait", {"timeout": 5000})
+    http.send("POST", f"/jobs/{job_id}/wait", {"timeout": 5000})
     site.tick(5000)
     reply = http.hear()
     assert reply is not None
     assert reply.json == {"ok": True, "completed": False}
 
 
-def test_many_may_wait_at_once(site: BareHttp, tcp: BareClient) -> None:
+def test_many_may_wait_at_once(site: BareHttp, tcp: BunqueueClient) -> None:
     """More than one connection of the bunqueue door may."""
     callers = [site.call() for _ in range(120)]
     for caller in callers:
-        caller.request("GET", "/queues/q/jobs?timeout=5000")
+        caller.send("GET", "/queues/q/jobs?timeout=5000")
     ids = {tcp.push() for _ in callers}
     taken = set()
     for caller in callers:
@@ -414,7 +425,7 @@ def test_many_may_wait_at_once(site: BareHttp, tcp: BareClient) -> None:
 # -- read-only calls ---------------------------------------------------------------------------
 
 
-def test_a_head_takes_no_job(http: HttpClient, tcp: BareClient) -> None:
+def test_a_head_takes_no_job(http: BunqueueHttpClient, tcp: BunqueueClient) -> None:
     job_id = tcp.push()
     assert http.ask("HEAD", "/queues/q/jobs").status == 405
     assert tcp.state(job_id) == "waiting"

@@ -8,9 +8,10 @@ from jobyard.model.topic.config import LOG, read_config
 from jobyard.protocols.bunqueue.http.hub import BEAT_MS, HEALTH_BEATS
 from jobyard.protocols.bunqueue.http.watchdog import OVERLOAD_MS, QUEUE_IDLE_MS
 from jobyard.protocols.bunqueue.workers import LOST_MS
-from tests.support.bare_bunqueue import BareClient
-from tests.support.bare_flows import end_child, family
-from tests.support.bare_http import BareHttp, EventSource
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.flows import end_child, family
+from tests.support.clients.http import EventSource
+from tests.support.doors.http import BareHttp
 
 LOOK_MS = BEAT_MS * HEALTH_BEATS
 
@@ -21,14 +22,14 @@ def site() -> BareHttp:
 
 
 @pytest.fixture
-def tcp(site: BareHttp) -> BareClient:
+def tcp(site: BareHttp) -> BunqueueClient:
     return site.connect()
 
 
 # -- jobs --------------------------------------------------------------------------------------
 
 
-def test_a_second_put_with_the_same_key_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_second_put_with_the_same_key_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q", uniqueKey="k")
     tcp.push("q", uniqueKey="k")
@@ -37,7 +38,7 @@ def test_a_second_put_with_the_same_key_is_told(site: BareHttp, tcp: BareClient)
     ]
 
 
-def test_a_job_whose_time_to_live_is_over_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_job_whose_time_to_live_is_over_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q", ttl=100)
     cancelled = tcp.push("q", ttl=100)
@@ -46,7 +47,7 @@ def test_a_job_whose_time_to_live_is_over_is_told(site: BareHttp, tcp: BareClien
     assert source.told("job:expired") == [{"queue": "q", "jobId": job_id, "ttl": 100, "age": 100}]
 
 
-def test_a_run_that_took_too_long_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_run_that_took_too_long_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q", timeout=300, maxAttempts=1)
     tcp.pull("q")
@@ -57,7 +58,7 @@ def test_a_run_that_took_too_long_is_told(site: BareHttp, tcp: BareClient) -> No
     ]
 
 
-def test_a_lock_that_ran_out_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_lock_that_ran_out_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q")
     tcp.ok("PULL", queue="q", owner="w", lockTtl=1000)
@@ -65,7 +66,9 @@ def test_a_lock_that_ran_out_is_told(site: BareHttp, tcp: BareClient) -> None:
     assert source.told("job:lock-expired") == [{"queue": "q", "jobId": job_id}]
 
 
-def test_a_stall_without_a_lock_is_no_lock_that_ran_out(site: BareHttp, tcp: BareClient) -> None:
+def test_a_stall_without_a_lock_is_no_lock_that_ran_out(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     tcp.ok("SetStallConfig", queue="q", config={"stallInterval": 1000, "gracePeriod": 0})
     source = EventSource(site)
     tcp.push("q")
@@ -79,7 +82,7 @@ def test_a_stall_without_a_lock_is_no_lock_that_ran_out(site: BareHttp, tcp: Bar
 # -- flows -------------------------------------------------------------------------------------
 
 
-def test_a_flow_whose_children_are_done_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_flow_whose_children_are_done_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("PUSHF", jobs=family("one", "two"))
     assert source.told("flow:pushed") == [{"jobs": 3, "queues": 2}]
@@ -92,7 +95,7 @@ def test_a_flow_whose_children_are_done_is_told(site: BareHttp, tcp: BareClient)
     ]
 
 
-def test_a_flow_one_of_whose_children_failed_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_flow_one_of_whose_children_failed_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("PUSHF", jobs=family("one", failParentOnFailure=True))
     end_child(tcp, error="boom")
@@ -102,7 +105,7 @@ def test_a_flow_one_of_whose_children_failed_is_told(site: BareHttp, tcp: BareCl
 
 
 def test_a_flow_that_goes_on_without_a_child_did_not_complete(
-    site: BareHttp, tcp: BareClient
+    site: BareHttp, tcp: BunqueueClient
 ) -> None:
     source = EventSource(site)
     tcp.ok("PUSHF", jobs=family("one", ignoreDependencyOnFailure=True))
@@ -115,7 +118,7 @@ def test_a_flow_that_goes_on_without_a_child_did_not_complete(
 # -- batches and limits ------------------------------------------------------------------------
 
 
-def test_batches_are_told_as_such(site: BareHttp, tcp: BareClient) -> None:
+def test_batches_are_told_as_such(site: BareHttp, tcp: BunqueueClient) -> None:
     tcp.push("q", uniqueKey="k")
     source = EventSource(site)
     tcp.ok("PUSHB", queue="q", jobs=[{"data": 1}, {"data": 2}, {"data": 3, "uniqueKey": "k"}])
@@ -126,7 +129,7 @@ def test_batches_are_told_as_such(site: BareHttp, tcp: BareClient) -> None:
     ]
 
 
-def test_one_job_is_no_batch(site: BareHttp, tcp: BareClient) -> None:
+def test_one_job_is_no_batch(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("PUSHB", queue="q", jobs=[{"data": 1}])
     tcp.ok("PULLB", queue="q", count=10)
@@ -138,7 +141,7 @@ def test_one_job_is_no_batch(site: BareHttp, tcp: BareClient) -> None:
     [("SetConcurrency", "concurrency:rejected"), ("RateLimit", "ratelimit:rejected")],
 )
 def test_a_pull_that_a_limit_holds_up_is_told(
-    site: BareHttp, tcp: BareClient, command: str, name: str
+    site: BareHttp, tcp: BunqueueClient, command: str, name: str
 ) -> None:
     source = EventSource(site)
     tcp.ok(command, queue="q", limit=1)
@@ -156,7 +159,7 @@ def test_a_pull_that_a_limit_holds_up_is_told(
 # -- what happens without a command ------------------------------------------------------------
 
 
-def test_schedules_that_fire_and_do_not_are_told(site: BareHttp, tcp: BareClient) -> None:
+def test_schedules_that_fire_and_do_not_are_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("Cron", name="a", queue="q", data=1, repeatEvery=1000)
     tcp.ok("Cron", name="b", queue="q", data=1, repeatEvery=1500, skipIfNoWorker=True)
@@ -179,7 +182,7 @@ def test_schedules_that_fire_and_do_not_are_told(site: BareHttp, tcp: BareClient
     ],
 )
 def test_a_run_that_its_topic_does_not_take_is_told_with_the_reason(
-    site: BareHttp, tcp: BareClient, given: dict[str, object], error: str
+    site: BareHttp, tcp: BunqueueClient, given: dict[str, object], error: str
 ) -> None:
     source = EventSource(site)
     config = read_config(given)
@@ -193,7 +196,7 @@ def test_a_run_that_its_topic_does_not_take_is_told_with_the_reason(
     assert source.told("cron:missed") == [{"name": "a", "queue": "t", "error": error}]
 
 
-def test_a_run_for_which_there_is_no_room_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_run_for_which_there_is_no_room_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("Cron", name="a", queue="q", data=1, repeatEvery=1000)
     site.yard.bodies.in_memory += 1 << 40
@@ -202,7 +205,7 @@ def test_a_run_for_which_there_is_no_room_is_told(site: BareHttp, tcp: BareClien
 
 
 def test_dead_jobs_that_come_back_or_go_by_themselves_are_told(
-    site: BareHttp, tcp: BareClient
+    site: BareHttp, tcp: BunqueueClient
 ) -> None:
     config = {"autoRetry": True, "autoRetryInterval": 1000, "maxAutoRetries": 1, "maxAge": 5000}
     tcp.ok("SetDlqConfig", queue="q", config=config)
@@ -219,7 +222,7 @@ def test_dead_jobs_that_come_back_or_go_by_themselves_are_told(
 # -- queues and workers ------------------------------------------------------------------------
 
 
-def test_queues_that_come_and_go_are_told(site: BareHttp, tcp: BareClient) -> None:
+def test_queues_that_come_and_go_are_told(site: BareHttp, tcp: BunqueueClient) -> None:
     tcp.push("old")
     source = EventSource(site)
     tcp.push("old")
@@ -236,7 +239,7 @@ def test_queues_that_come_and_go_are_told(site: BareHttp, tcp: BareClient) -> No
     assert source.told("queue:created") == [{"queue": "new"}]
 
 
-def test_a_queue_that_rests_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_queue_that_rests_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.push("q", delay=QUEUE_IDLE_MS * 10)
     tcp.push("busy")
@@ -249,7 +252,7 @@ def test_a_queue_that_rests_is_told(site: BareHttp, tcp: BareClient) -> None:
     assert "busy" not in {one["queue"] for one in told}
 
 
-def test_workers_are_told_of_by_what_they_say(site: BareHttp, tcp: BareClient) -> None:
+def test_workers_are_told_of_by_what_they_say(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("RegisterWorker", name="w", queues=["q"], workerId="w1", concurrency=2)
     tcp.ok("Heartbeat", id="w1", activeJobs=1, processed=4, failed=4)
@@ -263,7 +266,9 @@ def test_workers_are_told_of_by_what_they_say(site: BareHttp, tcp: BareClient) -
     assert source.told("worker:idle", "worker:error") == []
 
 
-def test_a_worker_that_runs_all_it_can_for_long_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_worker_that_runs_all_it_can_for_long_is_told(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     source = EventSource(site)
     tcp.ok("RegisterWorker", name="w", queues=["q"], workerId="w1", concurrency=2)
     for _ in range(OVERLOAD_MS // LOOK_MS + 1):
@@ -281,7 +286,7 @@ def test_a_worker_that_runs_all_it_can_for_long_is_told(site: BareHttp, tcp: Bar
     ]
 
 
-def test_a_worker_of_whom_nothing_is_heard_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_worker_of_whom_nothing_is_heard_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("RegisterWorker", name="w", queues=["q"], workerId="w1")
     site.tick(LOST_MS)
@@ -291,13 +296,13 @@ def test_a_worker_of_whom_nothing_is_heard_is_told(site: BareHttp, tcp: BareClie
 # -- connections -------------------------------------------------------------------------------
 
 
-def test_a_connection_with_a_wrong_token_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_connection_with_a_wrong_token_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     assert tcp.refused("Auth", token="wrong") == "Invalid token"
     assert source.told("auth:failed") == [{"transport": "tcp"}]
 
 
-def test_a_connection_that_asks_too_often_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_a_connection_that_asks_too_often_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     site.door.requests_max = 1
     tcp.ok("Ping")
@@ -306,7 +311,7 @@ def test_a_connection_that_asks_too_often_is_told(site: BareHttp, tcp: BareClien
     assert source.told("ratelimit:hit") == [{"transport": "tcp"}]
 
 
-def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     url = "https://example.com/"
     hook = tcp.ok("AddWebhook", url=url, events=["job.pushed"])["data"]["webhookId"]
     source = EventSource(site)
@@ -321,7 +326,7 @@ def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BareClient) -> Non
 # -- what is stored ----------------------------------------------------------------------------
 
 
-def test_results_are_not_kept_for_those_who_come_back(site: BareHttp, tcp: BareClient) -> None:
+def test_results_are_not_kept_for_those_who_come_back(site: BareHttp, tcp: BunqueueClient) -> None:
     EventSource(site)
     tcp.finish("q", result="x" * 100_000)
     kept = site.area.hub.after(0)

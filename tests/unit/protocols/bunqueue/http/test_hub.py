@@ -15,9 +15,10 @@ from jobyard.protocols.bunqueue.http.hub import (
     STREAM_LINGER_MS,
 )
 from jobyard.protocols.session import OUTPUT_MAX
-from tests.support.bare_bunqueue import BareClient
-from tests.support.bare_http import BareHttp, EventSource
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.http import EventSource
+from tests.support.doors.http import BareHttp
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def site() -> BareHttp:
 
 
 @pytest.fixture
-def tcp(site: BareHttp) -> BareClient:
+def tcp(site: BareHttp) -> BunqueueClient:
     return site.connect()
 
 
@@ -50,7 +51,7 @@ def test_a_stream_begins_with_how_to_come_back_and_who_you_are(site: BareHttp) -
     assert rest == ["", ""]
 
 
-def test_the_life_of_a_job_is_told_step_by_step(site: BareHttp, tcp: BareClient) -> None:
+def test_the_life_of_a_job_is_told_step_by_step(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     source.blocks()
     job_id = tcp.push("q", maxAttempts=2)
@@ -73,14 +74,14 @@ def test_the_life_of_a_job_is_told_step_by_step(site: BareHttp, tcp: BareClient)
     assert numbers == list(range(numbers[0], numbers[0] + 6))
 
 
-def test_a_result_is_not_part_of_an_event(site: BareHttp, tcp: BareClient) -> None:
+def test_a_result_is_not_part_of_an_event(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.finish("q", result={"long": "x" * 1000})
     (done,) = source.told("job:completed")
     assert set(done) == {"queue", "jobId", "timestamp"}
 
 
-def test_a_dead_job_is_told_once_more_as_such(site: BareHttp, tcp: BareClient) -> None:
+def test_a_dead_job_is_told_once_more_as_such(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.bury("q")
     assert source.told("dlq:added") == [
@@ -89,14 +90,14 @@ def test_a_dead_job_is_told_once_more_as_such(site: BareHttp, tcp: BareClient) -
 
 
 def test_a_job_that_is_removed_when_it_fails_is_not_among_the_dead(
-    site: BareHttp, tcp: BareClient
+    site: BareHttp, tcp: BunqueueClient
 ) -> None:
     source = EventSource(site)
     tcp.bury("q", removeOnFail=True)
     assert names_of(source)[-1] == "job:failed"
 
 
-def test_pauses_concern_a_queue_and_no_job(site: BareHttp, tcp: BareClient) -> None:
+def test_pauses_concern_a_queue_and_no_job(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("Pause", queue="q")
     tcp.ok("Resume", queue="q")
@@ -104,7 +105,7 @@ def test_pauses_concern_a_queue_and_no_job(site: BareHttp, tcp: BareClient) -> N
     assert [set(one) for one in told] == [{"queue", "timestamp"}] * 2
 
 
-def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site, "/events/queues/a")
     source.blocks()
     tcp.push("b")
@@ -114,7 +115,7 @@ def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BareCli
     assert [one["queue"] for one in told] == ["a", "a"]
 
 
-def test_commands_that_change_no_job_are_told_too(site: BareHttp, tcp: BareClient) -> None:
+def test_commands_that_change_no_job_are_told_too(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     source.blocks()
     tcp.ok("RateLimit", queue="q", limit=5, duration=2000)
@@ -140,7 +141,7 @@ def test_commands_that_change_no_job_are_told_too(site: BareHttp, tcp: BareClien
 
 @pytest.mark.parametrize(("is_named", "name"), [(True, "dlq:retried"), (False, "dlq:retry-all")])
 def test_dead_jobs_that_come_back_are_told(
-    site: BareHttp, tcp: BareClient, name: str, *, is_named: bool
+    site: BareHttp, tcp: BunqueueClient, name: str, *, is_named: bool
 ) -> None:
     job_id = tcp.bury("q")
     source = EventSource(site)
@@ -151,7 +152,7 @@ def test_dead_jobs_that_come_back_are_told(
 
 @pytest.mark.parametrize("is_on", [True, False])
 def test_a_webhook_that_is_switched_is_told(
-    site: BareHttp, tcp: BareClient, *, is_on: bool
+    site: BareHttp, tcp: BunqueueClient, *, is_on: bool
 ) -> None:
     hook = tcp.ok("AddWebhook", url="https://example.com/", events=["job.pushed"])["data"]
     source = EventSource(site)
@@ -163,7 +164,7 @@ def test_a_webhook_that_is_switched_is_told(
 # -- from time to time -------------------------------------------------------------------------
 
 
-def test_counts_of_many_queues_are_told_some_at_a_time(site: BareHttp, tcp: BareClient) -> None:
+def test_counts_of_many_queues_are_told_some_at_a_time(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     for at in range(COUNTS_MAX + 20):
         tcp.push(f"q{at}")
@@ -176,7 +177,7 @@ def test_counts_of_many_queues_are_told_some_at_a_time(site: BareHttp, tcp: Bare
     assert len(source.told("queue:counts")) == 1
 
 
-def test_a_beat_looks_at_few_queues_in_a_turn(site: BareHttp, tcp: BareClient) -> None:
+def test_a_beat_looks_at_few_queues_in_a_turn(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     for at in range(300):
         tcp.push(f"q{at:03}")
@@ -195,7 +196,7 @@ def test_a_beat_looks_at_few_queues_in_a_turn(site: BareHttp, tcp: BareClient) -
     assert list(told["queues"]) == [f"q{at:03}" for at in range(300)]
 
 
-def test_counts_are_told_once_for_many_changes(site: BareHttp, tcp: BareClient) -> None:
+def test_counts_are_told_once_for_many_changes(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("PUSHB", queue="q", jobs=[{"data": n} for n in range(50)])
     assert source.told("queue:counts") == []
@@ -206,7 +207,9 @@ def test_counts_are_told_once_for_many_changes(site: BareHttp, tcp: BareClient) 
     assert source.told("queue:counts") == []
 
 
-def test_a_stream_hears_of_the_server_and_that_it_lives(site: BareHttp, tcp: BareClient) -> None:
+def test_a_stream_hears_of_the_server_and_that_it_lives(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     tcp.push("q")
     source = EventSource(site)
     source.blocks()
@@ -231,7 +234,7 @@ def test_a_stream_hears_of_the_server_and_that_it_lives(site: BareHttp, tcp: Bar
 # -- clients that reconnect --------------------------------------------------------------------
 
 
-def test_who_comes_back_hears_what_was_missed(site: BareHttp, tcp: BareClient) -> None:
+def test_who_comes_back_hears_what_was_missed(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.push("a")
     last = source.blocks()[-1]["id"]
@@ -245,7 +248,7 @@ def test_who_comes_back_hears_what_was_missed(site: BareHttp, tcp: BareClient) -
     assert new.told("job:pushed") == []
 
 
-def test_what_was_missed_long_ago_is_lost(site: BareHttp, tcp: BareClient) -> None:
+def test_what_was_missed_long_ago_is_lost(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.push("q")
     first = source.blocks()[-1]["id"]
@@ -259,7 +262,7 @@ def test_what_was_missed_long_ago_is_lost(site: BareHttp, tcp: BareClient) -> No
 
 @pytest.mark.parametrize("last", ["999999999999999999", "nonsense", "-1", "", "9" * 40])
 def test_a_number_that_was_never_given_keeps_nobody_from_the_next(
-    site: BareHttp, tcp: BareClient, last: str
+    site: BareHttp, tcp: BunqueueClient, last: str
 ) -> None:
     EventSource(site)
     tcp.push("q")
@@ -269,7 +272,7 @@ def test_a_number_that_was_never_given_keeps_nobody_from_the_next(
     assert [one["jobId"] for one in source.told("job:pushed")] == [job_id]
 
 
-def test_nobody_is_listened_for_who_does_not_come_back(site: BareHttp, tcp: BareClient) -> None:
+def test_nobody_is_listened_for_who_does_not_come_back(site: BareHttp, tcp: BunqueueClient) -> None:
     heard = [site.yard.bus.is_on]
     source = EventSource(site)
     heard.append(site.yard.bus.is_on)
@@ -300,7 +303,7 @@ def test_events_wait_for_the_disk() -> None:
     assert source.session.awaits > 0
 
 
-def test_a_stream_without_room_goes_on_once_there_is(site: BareHttp, tcp: BareClient) -> None:
+def test_a_stream_without_room_goes_on_once_there_is(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     source.text()
     source.session.out.write(b"x" * (OUTPUT_MAX + 1))
@@ -337,7 +340,7 @@ def test_a_stream_counts_while_it_lasts(site: BareHttp) -> None:
 
 def test_who_asks_for_the_head_alone_listens_to_nothing(site: BareHttp) -> None:
     caller = site.call()
-    caller.request("HEAD", "/events")
+    caller.send("HEAD", "/events")
     assert caller.unread.startswith(b"HTTP/1.1 200 OK\r\n")
     assert caller.unread.endswith(b"\r\n\r\n")
     assert not caller.session.is_finished

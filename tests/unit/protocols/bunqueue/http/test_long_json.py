@@ -9,7 +9,7 @@ from jobyard.protocols.bunqueue.http.long_json import JsonTask
 from jobyard.protocols.bunqueue.http.runner import JSON_AT_ONCE
 from jobyard.wire.msgpack.write import encode
 from jobyard.wire.payload import to_json
-from tests.support.bare_http import BareHttp, HttpClient
+from tests.support.doors.http import BareHttp
 
 VALUES: list[object] = [
     7,
@@ -36,15 +36,15 @@ def test_a_long_list_is_made_in_slices_and_others_are_served() -> None:
     site = BareHttp()
     tcp = site.connect()
     tcp.ok("PUSHB", queue="q", jobs=[{"data": "x" * 200, "priority": at} for at in range(400)])
-    client, other = HttpClient(site), HttpClient(site)
+    client, other = site.call(), site.call()
     site.yard.tasks.units_per_turn = 200
     site.is_slow = True
     site.slice()
-    client.request("GET", "/queues/q/jobs/list?limit=400")
+    client.send("GET", "/queues/q/jobs/list?limit=400")
     turns = 1
     while site.slice():
         turns += 1
-        other.request("GET", "/ping")
+        other.send("GET", "/ping")
         assert other.unread.startswith(b"HTTP/1.1 200")
         other.unread = b""
     assert turns > 30
@@ -58,12 +58,12 @@ def test_who_leaves_meanwhile_costs_nothing_more() -> None:
     site = BareHttp()
     tcp = site.connect()
     tcp.ok("PUSHB", queue="q", jobs=[{"data": "x" * 200}] * 400)
-    client = HttpClient(site)
+    client = site.call()
     site.yard.tasks.units_per_turn = 200
     site.is_slow = True
     for turns in (1, 25):
-        client = HttpClient(site)
-        client.request("GET", "/queues/q/jobs/list?limit=400")
+        client = site.call()
+        client.send("GET", "/queues/q/jobs/list?limit=400")
         for _ in range(turns):
             assert site.slice()
         client.session.closed(site.now_ms)

@@ -12,8 +12,9 @@ from jobyard.protocols.bunqueue.commands.table import COMMANDS
 from jobyard.protocols.bunqueue.http.pages import PAGES, RoutedPage
 from jobyard.protocols.bunqueue.http.routes import ROWS, Row
 from jobyard.protocols.bunqueue.workers import LOST_MS
-from tests.support.bare_bunqueue import BareClient
-from tests.support.bare_http import BareHttp, HttpClient
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.http import BunqueueHttpClient
+from tests.support.doors.http import BareHttp
 
 Case = tuple[str, str, object, int, Any]
 
@@ -29,12 +30,12 @@ def site() -> BareHttp:
 
 
 @pytest.fixture
-def http(site: BareHttp) -> HttpClient:
+def http(site: BareHttp) -> BunqueueHttpClient:
     return site.call()
 
 
 @pytest.fixture
-def tcp(site: BareHttp) -> BareClient:
+def tcp(site: BareHttp) -> BunqueueClient:
     return site.connect()
 
 
@@ -136,7 +137,7 @@ REFUSALS: Final[tuple[Case, ...]] = (
     ("method", "path", "body", "status", "error"), REFUSALS, ids=lambda part: str(part)[:40]
 )
 def test_what_cannot_be_done_is_refused(
-    http: HttpClient, method: str, path: str, body: object, status: int, error: str
+    http: BunqueueHttpClient, method: str, path: str, body: object, status: int, error: str
 ) -> None:
     reply = http.ask(method, path, body)
     assert (reply.status, reply.error) == (status, error)
@@ -184,7 +185,7 @@ EMPTY: Final[tuple[Case, ...]] = (
     ("method", "path", "body", "status", "said"), EMPTY, ids=lambda part: str(part)[:40]
 )
 def test_an_empty_yard_answers_too(
-    http: HttpClient, method: str, path: str, body: object, status: int, said: object
+    http: BunqueueHttpClient, method: str, path: str, body: object, status: int, said: object
 ) -> None:
     assert status == 200
     assert http.ok(method, path, body) == said
@@ -193,18 +194,18 @@ def test_an_empty_yard_answers_too(
 # -- jobs --------------------------------------------------------------------------------------
 
 
-def push(http: HttpClient, **fields: object) -> str:
+def push(http: BunqueueHttpClient, **fields: object) -> str:
     job_id: str = http.ok("POST", "/queues/q/jobs", {"data": {"n": 1}, **fields})["id"]
     return job_id
 
 
-def take(http: HttpClient, query: str = "") -> Any:
+def take(http: BunqueueHttpClient, query: str = "") -> Any:
     job = http.ok("GET", "/queues/q/jobs" + query)
     assert job["job"] is not None
     return job
 
 
-def test_a_job_is_pushed_pulled_and_acked(http: HttpClient, tcp: BareClient) -> None:
+def test_a_job_is_pushed_pulled_and_acked(http: BunqueueHttpClient, tcp: BunqueueClient) -> None:
     job_id = push(http, name="mail", attempts=2, priority=3)
     job = take(http)["job"]
     assert (job["id"], job["name"], job["data"]) == (job_id, "mail", {"n": 1})
@@ -215,12 +216,12 @@ def test_a_job_is_pushed_pulled_and_acked(http: HttpClient, tcp: BareClient) -> 
     assert tcp.state(job_id) == "completed"
 
 
-def test_a_push_may_name_attempts_either_way(http: HttpClient) -> None:
+def test_a_push_may_name_attempts_either_way(http: BunqueueHttpClient) -> None:
     job_id = push(http, attempts=2, maxAttempts=7)
     assert http.ok("GET", f"/jobs/{job_id}")["job"]["maxAttempts"] == 7
 
 
-def test_every_option_of_a_push_is_one_of_a_request(http: HttpClient) -> None:
+def test_every_option_of_a_push_is_one_of_a_request(http: BunqueueHttpClient) -> None:
     job_id = push(http, jobId="mine", tags=["a"], delay=5000, removeOnFail=True, groupId="g")
     assert job_id == "mine"
     job = http.ok("GET", "/jobs/custom/mine")["job"]
@@ -228,7 +229,7 @@ def test_every_option_of_a_push_is_one_of_a_request(http: HttpClient) -> None:
     assert job["state"] == "delayed"
 
 
-def test_a_request_cannot_name_another_command_or_queue(http: HttpClient) -> None:
+def test_a_request_cannot_name_another_command_or_queue(http: BunqueueHttpClient) -> None:
     body = {"data": 1, "cmd": "Obliterate", "reqId": "7", "queue": "other"}
     said = http.ok("POST", "/queues/q/jobs", body)
     assert set(said) == {"id"}
@@ -236,7 +237,7 @@ def test_a_request_cannot_name_another_command_or_queue(http: HttpClient) -> Non
     assert http.ok("GET", "/queues/other/count") == {"count": 0}
 
 
-def test_jobs_are_pushed_pulled_and_acked_in_batches(http: HttpClient) -> None:
+def test_jobs_are_pushed_pulled_and_acked_in_batches(http: BunqueueHttpClient) -> None:
     jobs = [{"data": 1}, {"data": 2, "name": "b"}]
     ids = http.ok("POST", "/queues/q/jobs/bulk", {"jobs": jobs})["ids"]
     taken = http.ok("POST", "/queues/q/jobs/pull-batch", {"count": 9, "owner": "me"})
@@ -246,13 +247,13 @@ def test_jobs_are_pushed_pulled_and_acked_in_batches(http: HttpClient) -> None:
     assert http.ok("GET", f"/jobs/{ids[1]}/result")["result"] == 20
 
 
-def test_the_ids_of_very_many_jobs_are_answered_in_pieces(http: HttpClient) -> None:
+def test_the_ids_of_very_many_jobs_are_answered_in_pieces(http: BunqueueHttpClient) -> None:
     jobs = [{"data": at, "customId": f"{at:05}" + "x" * 95} for at in range(6000)]
     ids = http.ok("POST", "/queues/q/jobs/bulk", {"jobs": jobs})["ids"]
     assert ids == [job["customId"] for job in jobs]
 
 
-def test_a_pulled_job_belongs_to_no_connection(site: BareHttp, http: HttpClient) -> None:
+def test_a_pulled_job_belongs_to_no_connection(site: BareHttp, http: BunqueueHttpClient) -> None:
     job_id = push(http)
     assert take(http)["job"]["id"] == job_id
     http.close()
@@ -262,7 +263,7 @@ def test_a_pulled_job_belongs_to_no_connection(site: BareHttp, http: HttpClient)
     site.check()
 
 
-def test_a_pull_with_an_owner_gives_a_token(http: HttpClient) -> None:
+def test_a_pull_with_an_owner_gives_a_token(http: BunqueueHttpClient) -> None:
     job_id = push(http)
     taken = take(http, "?owner=me&lockTtl=5000")
     refused = http.ask("POST", f"/jobs/{job_id}/ack")
@@ -278,7 +279,7 @@ def test_a_pull_with_an_owner_gives_a_token(http: HttpClient) -> None:
     assert http.ok("POST", f"/jobs/{job_id}/ack", {"token": token}) == {}
 
 
-def test_a_failed_job_is_retried_and_ends_among_the_dead(http: HttpClient) -> None:
+def test_a_failed_job_is_retried_and_ends_among_the_dead(http: BunqueueHttpClient) -> None:
     job_id = push(http, maxAttempts=1)
     take(http)
     assert http.ok("POST", f"/jobs/{job_id}/fail", {"error": "boom"}) == {}
@@ -295,7 +296,7 @@ def test_a_failed_job_is_retried_and_ends_among_the_dead(http: HttpClient) -> No
     assert http.ok("POST", "/queues/q/dlq/purge") == {"count": 1}
 
 
-def test_a_waiting_job_is_changed_and_removed(http: HttpClient) -> None:
+def test_a_waiting_job_is_changed_and_removed(http: BunqueueHttpClient) -> None:
     job_id = push(http)
     assert http.ok("PUT", f"/jobs/{job_id}/data", {"data": {"n": 2}}) == {}
     assert http.ok("PUT", f"/jobs/{job_id}/priority", {"priority": 9}) == {}
@@ -308,7 +309,7 @@ def test_a_waiting_job_is_changed_and_removed(http: HttpClient) -> None:
     assert http.ask("GET", f"/jobs/{job_id}").status == 404
 
 
-def test_a_running_job_tells_how_far_it_is(http: HttpClient) -> None:
+def test_a_running_job_tells_how_far_it_is(http: BunqueueHttpClient) -> None:
     job_id = push(http)
     take(http)
     assert http.ok("POST", f"/jobs/{job_id}/progress", {"progress": 40, "message": "m"}) == {}
@@ -327,7 +328,7 @@ def test_a_running_job_tells_how_far_it_is(http: HttpClient) -> None:
     assert http.ok("GET", f"/jobs/{job_id}/state")["state"] == "failed"
 
 
-def test_the_children_of_a_job_are_shown(http: HttpClient) -> None:
+def test_the_children_of_a_job_are_shown(http: BunqueueHttpClient) -> None:
     job_id = push(http)
     assert http.ok("GET", f"/jobs/{job_id}/children") == {"data": {"values": {}}}
 
@@ -335,7 +336,7 @@ def test_the_children_of_a_job_are_shown(http: HttpClient) -> None:
 # -- queues ------------------------------------------------------------------------------------
 
 
-def test_a_queue_is_paused_resumed_and_counted(http: HttpClient) -> None:
+def test_a_queue_is_paused_resumed_and_counted(http: BunqueueHttpClient) -> None:
     push(http, priority=2)
     push(http, delay=5000)
     assert http.ok("POST", "/queues/q/pause") == {}
@@ -352,7 +353,7 @@ def test_a_queue_is_paused_resumed_and_counted(http: HttpClient) -> None:
 
 
 @pytest.mark.parametrize("query", ["state=waiting,delayed", "status=delayed&states=waiting", ""])
-def test_jobs_are_listed_by_their_states(http: HttpClient, query: str) -> None:
+def test_jobs_are_listed_by_their_states(http: BunqueueHttpClient, query: str) -> None:
     first = push(http)
     second = push(http, delay=5000)
     listed = http.ok("GET", f"/queues/q/jobs/list?{query}")["jobs"]
@@ -363,7 +364,7 @@ def test_jobs_are_listed_by_their_states(http: HttpClient, query: str) -> None:
     assert [job["id"] for job in newest] == [second]
 
 
-def test_done_jobs_run_again_or_are_cleaned(http: HttpClient) -> None:
+def test_done_jobs_run_again_or_are_cleaned(http: BunqueueHttpClient) -> None:
     job_id = push(http)
     take(http)
     http.ok("POST", f"/jobs/{job_id}/ack")
@@ -372,13 +373,13 @@ def test_done_jobs_run_again_or_are_cleaned(http: HttpClient) -> None:
     assert cleaned == {"count": 1, "ids": [job_id]}
 
 
-def test_a_queue_named_like_a_word_of_the_api_is_a_queue(http: HttpClient) -> None:
+def test_a_queue_named_like_a_word_of_the_api_is_a_queue(http: BunqueueHttpClient) -> None:
     http.ok("POST", "/queues/summary/jobs", {"data": 1})
     assert http.ok("GET", "/queues/summary/count") == {"count": 1}
     assert http.ok("POST", "/queues/summary/obliterate") == {}
 
 
-def test_limits_are_set_and_cleared(http: HttpClient, tcp: BareClient) -> None:
+def test_limits_are_set_and_cleared(http: BunqueueHttpClient, tcp: BunqueueClient) -> None:
     assert http.ok("PUT", "/queues/q/rate-limit", {"limit": 5, "duration": 2000}) == {}
     assert http.ok("PUT", "/queues/q/concurrency", {"concurrency": 3}) == {}
     limits = tcp.ok("GetQueueLimits", queue="q")["data"]["limits"]
@@ -401,7 +402,7 @@ def test_limits_are_set_and_cleared(http: HttpClient, tcp: BareClient) -> None:
     ],
 )
 def test_settings_come_wrapped_or_bare(
-    http: HttpClient, path: str, config: dict[str, int], *, is_wrapped: bool
+    http: BunqueueHttpClient, path: str, config: dict[str, int], *, is_wrapped: bool
 ) -> None:
     http.ok("PUT", path, {"config": config} if is_wrapped else config)
     said = http.ok("GET", path)
@@ -412,7 +413,7 @@ def test_settings_come_wrapped_or_bare(
 # -- schedules, webhooks, workers --------------------------------------------------------------
 
 
-def test_a_schedule_is_set_shown_and_dropped(http: HttpClient) -> None:
+def test_a_schedule_is_set_shown_and_dropped(http: BunqueueHttpClient) -> None:
     body = {"name": "n/1", "queue": "q", "data": {}, "repeatEvery": 60000}
     assert http.ok("POST", "/crons", body)["cron"]["repeatEvery"] == 60000
     assert [one["name"] for one in http.ok("GET", "/crons")["crons"]] == ["n/1"]
@@ -420,7 +421,7 @@ def test_a_schedule_is_set_shown_and_dropped(http: HttpClient) -> None:
     assert http.ok("DELETE", "/crons/n%2F1") == {}
 
 
-def test_a_webhook_is_added_switched_and_removed(http: HttpClient) -> None:
+def test_a_webhook_is_added_switched_and_removed(http: BunqueueHttpClient) -> None:
     body = {"url": "https://example.com/hook", "events": ["job.pushed"]}
     webhook_id = http.ok("POST", "/webhooks", body)["data"]["webhookId"]
     assert http.ok("PUT", f"/webhooks/{webhook_id}/enabled", {"enabled": False}) == {}
@@ -430,13 +431,13 @@ def test_a_webhook_is_added_switched_and_removed(http: HttpClient) -> None:
 
 
 def test_a_worker_outlasts_the_connection_it_registered_on(
-    site: BareHttp, http: HttpClient
+    site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     body = {"name": "w", "queues": ["q"], "concurrency": 4, "workerId": "w1"}
     assert http.ok("POST", "/workers", body)["data"]["workerId"] == "w1"
     # A caller that disconnects while it waits must not take the workers with it.
     waiting = site.call()
-    waiting.request("GET", "/queues/q/jobs?timeout=5000")
+    waiting.send("GET", "/queues/q/jobs?timeout=5000")
     waiting.close()
     http.close()
     other = site.call()
@@ -450,7 +451,9 @@ def test_a_worker_outlasts_the_connection_it_registered_on(
     assert other.ok("DELETE", "/workers/w1")["data"] == {"removed": True}
 
 
-def test_workers_that_are_gone_make_room_for_others(site: BareHttp, http: HttpClient) -> None:
+def test_workers_that_are_gone_make_room_for_others(
+    site: BareHttp, http: BunqueueHttpClient
+) -> None:
     for number in range(WORKERS_MAX):
         http.ok("POST", "/workers", {"name": "w", "queues": ["q"], "workerId": f"w{number}"})
     late = {"name": "w", "queues": ["q"], "workerId": "late"}
@@ -462,7 +465,7 @@ def test_workers_that_are_gone_make_room_for_others(site: BareHttp, http: HttpCl
 # -- the server --------------------------------------------------------------------------------
 
 
-def test_the_server_tells_of_itself(http: HttpClient) -> None:
+def test_the_server_tells_of_itself(http: BunqueueHttpClient) -> None:
     push(http)
     take(http)
     assert http.ok("GET", "/ping")["data"]["pong"] is True
@@ -480,7 +483,7 @@ def test_the_server_tells_of_itself(http: HttpClient) -> None:
     assert http.ok("GET", "/stats")["stats"]["prioritized"] == 1
 
 
-def test_dashboards_are_told_everything(http: HttpClient) -> None:
+def test_dashboards_are_told_everything(http: BunqueueHttpClient) -> None:
     http.ok("POST", "/crons", {"name": "n", "queue": "q", "data": 1, "repeatEvery": 60000})
     push(http)
     overview = http.ok("GET", "/dashboard")
@@ -507,7 +510,7 @@ def test_dashboards_are_told_everything(http: HttpClient) -> None:
     assert "jobs" not in http.ok("GET", "/dashboard/queues/q")
 
 
-def test_the_summary_of_all_queues_is_a_bare_list(http: HttpClient) -> None:
+def test_the_summary_of_all_queues_is_a_bare_list(http: BunqueueHttpClient) -> None:
     push(http)
     reply = http.ask("GET", "/queues/summary")
     rows = {row["name"]: row for row in reply.json}
@@ -519,7 +522,7 @@ def test_the_summary_of_all_queues_is_a_bare_list(http: HttpClient) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.method} {row.pattern}")
-def test_every_row_leads_to_its_command(http: HttpClient, row: Row) -> None:
+def test_every_row_leads_to_its_command(http: BunqueueHttpClient, row: Row) -> None:
     known = {*COMMANDS, b"PUSH", b"PULL", b"ACK", b"PUSHB", b"PULLB", b"ACKB"}
     assert row.command.encode() in known
     path = row.pattern.replace("{", "").replace("}", "")
@@ -529,12 +532,12 @@ def test_every_row_leads_to_its_command(http: HttpClient, row: Row) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.method} {page.pattern}")
-def test_every_page_is_served(http: HttpClient, page: RoutedPage) -> None:
+def test_every_page_is_served(http: BunqueueHttpClient, page: RoutedPage) -> None:
     path = page.pattern.replace("{", "").replace("}", "")
     assert http.ask(page.method, path).status == 200
 
 
-def test_a_head_is_what_get_would_say_without_its_body(http: HttpClient) -> None:
+def test_a_head_is_what_get_would_say_without_its_body(http: BunqueueHttpClient) -> None:
     whole = http.ask("GET", "/queues/q/count")
     head = http.ask("HEAD", "/queues/q/count")
     assert (head.status, head.body) == (200, b"")
@@ -579,7 +582,7 @@ def test_whatever_is_said_is_answered(
         path = "/".join(
             quote(name) if part.startswith("{") else part for part in row.pattern.split("/")
         )
-        http.request(row.method, path, body)
+        http.send(row.method, path, body)
         reply = http.hear()
         if reply is None:
             # It waits; then it is answered when it must not any more.

@@ -1,7 +1,7 @@
 """Periodic checks of queues for dashboards, also with very many queues."""
 
 from jobyard.protocols.bunqueue.http.watchdog import Watchdog
-from tests.support.bare_bunqueue import BareBunqueue
+from tests.support.doors.bunqueue import BareBunqueue
 
 
 def surveying(count: int = 50) -> tuple[BareBunqueue, Watchdog]:
@@ -53,5 +53,5 @@ def test_a_glance_finds_what_has_gone_and_what_rests() -> None:
     while begin_check.step(10, site.now_ms) >= 10:
         turns += 1
     assert turns > 8
-    assert begin_check.tell() == [("queue:removed", {"queue": "q7"})]
+    assert begin_check.events() == [("queue:removed", {"queue": "q7"})]
     assert not watchdog.was_known("q7")

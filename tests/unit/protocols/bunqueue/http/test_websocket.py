@@ -8,10 +8,11 @@ from jobyard.protocols.bunqueue.http.websocket import SOCKETS_MAX
 from jobyard.protocols.bunqueue.session import COMMANDS_WAITING_MAX
 from jobyard.protocols.http.websocket import SILENCE_MS
 from jobyard.protocols.session import OUTPUT_MAX
-from tests.support.bare_bunqueue import BareClient
-from tests.support.bare_http import BareHttp, WebSocket
-from tests.support.http_text import handshake, ws_frame
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.clients.http import WebSocket
+from tests.support.clients.http_text import handshake, ws_frame
+from tests.support.doors.http import BareHttp
+from tests.support.site.storage import MemoryStorage
 
 CLOSE = 8
 PING = 9
@@ -24,7 +25,7 @@ def site() -> BareHttp:
 
 
 @pytest.fixture
-def tcp(site: BareHttp) -> BareClient:
+def tcp(site: BareHttp) -> BunqueueClient:
     return site.connect()
 
 
@@ -70,11 +71,11 @@ def test_what_is_no_command_is_refused(socket: WebSocket, message: bytes, error:
 
 def test_a_message_may_come_in_pieces_and_as_binary(socket: WebSocket) -> None:
     text = b'{"cmd":"Ping"}'
-    socket.send(ws_frame(1, text[:5], is_last=False) + ws_frame(0, text[5:]))
-    socket.send(ws_frame(2, text))
+    socket.feed(ws_frame(1, text[:5], is_last=False) + ws_frame(0, text[5:]))
+    socket.feed(ws_frame(2, text))
     whole = ws_frame(1, text)
     for at in range(len(whole)):
-        socket.send(whole[at : at + 1])
+        socket.feed(whole[at : at + 1])
     assert [one["ok"] for one in socket.messages()] == [True] * 3
 
 
@@ -82,12 +83,12 @@ def test_what_comes_with_the_handshake_is_not_lost(site: BareHttp) -> None:
     caller = site.call()
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in handshake().items()]
     head = "\r\n".join(["GET /ws HTTP/1.1", "Host: yard", *lines, "", ""]).encode()
-    caller.send(head + ws_frame(1, b'{"cmd":"Ping","reqId":"early"}'))
+    caller.feed(head + ws_frame(1, b'{"cmd":"Ping","reqId":"early"}'))
     assert caller.unread.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
     assert caller.unread.endswith(b'"reqId":"early"}')
 
 
-def test_jobs_go_back_when_the_socket_closes(socket: WebSocket, tcp: BareClient) -> None:
+def test_jobs_go_back_when_the_socket_closes(socket: WebSocket, tcp: BunqueueClient) -> None:
     job_id = tcp.push("q")
     assert socket.answer("PULL", queue="q")["job"]["id"] == job_id
     socket.answer("RegisterWorker", name="w", queues=["q"], workerId="w1")
@@ -97,7 +98,9 @@ def test_jobs_go_back_when_the_socket_closes(socket: WebSocket, tcp: BareClient)
     assert tcp.ok("ListWorkers")["data"]["workers"] == []
 
 
-def test_a_pull_waits_and_others_go_on(site: BareHttp, socket: WebSocket, tcp: BareClient) -> None:
+def test_a_pull_waits_and_others_go_on(
+    site: BareHttp, socket: WebSocket, tcp: BunqueueClient
+) -> None:
     socket.say({"cmd": "PULL", "queue": "q", "timeout": 5000, "reqId": "slow"})
     assert socket.answer("Ping", reqId="quick")["reqId"] == "quick"
     job_id = tcp.push("q")
@@ -115,7 +118,7 @@ def test_a_socket_may_answer_itself(site: BareHttp, socket: WebSocket) -> None:
 
 
 def test_commands_beyond_those_that_may_wait_are_held_back(
-    site: BareHttp, socket: WebSocket, tcp: BareClient
+    site: BareHttp, socket: WebSocket, tcp: BunqueueClient
 ) -> None:
     for number in range(COMMANDS_WAITING_MAX + 5):
         socket.say({"cmd": "PULL", "queue": "q", "timeout": 60000, "reqId": number})
@@ -151,7 +154,7 @@ def test_requests_of_one_socket_are_counted(site: BareHttp, socket: WebSocket) -
 
 
 def test_who_never_subscribed_hears_events_as_they_are(
-    site: BareHttp, socket: WebSocket, tcp: BareClient
+    site: BareHttp, socket: WebSocket, tcp: BunqueueClient
 ) -> None:
     job_id = tcp.finish("q", result={"n": 1})
     site.tick(20_000)
@@ -167,7 +170,7 @@ def test_who_never_subscribed_hears_events_as_they_are(
 
 
 def test_who_subscribed_hears_what_was_asked_for(
-    site: BareHttp, socket: WebSocket, tcp: BareClient
+    site: BareHttp, socket: WebSocket, tcp: BunqueueClient
 ) -> None:
     answer = socket.answer("Subscribe", events=["job:completed", "queue:*"], reqId="s")
     assert answer == {"ok": True, "subscribed": ["job:completed", "queue:*"], "reqId": "s"}
@@ -187,7 +190,7 @@ def test_who_subscribed_hears_what_was_asked_for(
     assert [one["event"] for one in socket.messages()] == ["queue:paused"]
 
 
-def test_a_star_means_everything(site: BareHttp, socket: WebSocket, tcp: BareClient) -> None:
+def test_a_star_means_everything(site: BareHttp, socket: WebSocket, tcp: BunqueueClient) -> None:
     socket.answer("Subscribe", events=["*"])
     tcp.push("q")
     site.tick(10_000)
@@ -196,7 +199,7 @@ def test_a_star_means_everything(site: BareHttp, socket: WebSocket, tcp: BareCli
     }
 
 
-def test_subscriptions_add_up_and_end(socket: WebSocket, tcp: BareClient) -> None:
+def test_subscriptions_add_up_and_end(socket: WebSocket, tcp: BunqueueClient) -> None:
     assert socket.answer("Unsubscribe") == {"ok": True, "subscribed": []}
     socket.answer("Subscribe", events=["job:*"])
     answer = socket.answer("Subscribe", events=["dlq:*", "job:*"])
@@ -221,7 +224,7 @@ def test_subscriptions_add_up_and_end(socket: WebSocket, tcp: BareClient) -> Non
     ],
 )
 def test_what_cannot_be_subscribed_to_is_refused(
-    socket: WebSocket, tcp: BareClient, events: object, error: str
+    socket: WebSocket, tcp: BunqueueClient, events: object, error: str
 ) -> None:
     answer = socket.answer("Subscribe", events=events, reqId="s")
     assert answer == {"ok": False, "error": error, "reqId": "s"}
@@ -230,7 +233,7 @@ def test_what_cannot_be_subscribed_to_is_refused(
 
 
 def test_everything_that_is_told_can_be_subscribed_to(
-    site: BareHttp, socket: WebSocket, tcp: BareClient
+    site: BareHttp, socket: WebSocket, tcp: BunqueueClient
 ) -> None:
     socket.answer("Subscribe", events=["*"])
     tcp.bury("q")
@@ -242,7 +245,7 @@ def test_everything_that_is_told_can_be_subscribed_to(
     assert {one["event"] for one in socket.messages()} <= PATTERNS
 
 
-def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BareClient) -> None:
+def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
     socket = WebSocket(site, "/ws/queues/a")
     tcp.push("b")
     tcp.push("a")
@@ -250,7 +253,7 @@ def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BareCli
 
 
 def test_events_of_a_queue_may_be_asked_for_as_on_the_bunqueue_door(
-    socket: WebSocket, tcp: BareClient
+    socket: WebSocket, tcp: BunqueueClient
 ) -> None:
     socket.answer("Subscribe", events=["auth:*"])
     socket.answer("SubscribeEvents", queue="q")
@@ -269,7 +272,7 @@ def test_events_wait_for_the_disk() -> None:
     assert socket.session.awaits > 0
 
 
-def test_what_finds_no_room_is_not_told(socket: WebSocket, tcp: BareClient) -> None:
+def test_what_finds_no_room_is_not_told(socket: WebSocket, tcp: BunqueueClient) -> None:
     socket.session.out.write(b"x" * (OUTPUT_MAX + 1))
     tcp.push("q")
     tcp.push("q")
@@ -283,14 +286,14 @@ def test_what_finds_no_room_is_not_told(socket: WebSocket, tcp: BareClient) -> N
 
 
 def test_pings_are_answered(socket: WebSocket) -> None:
-    socket.send(ws_frame(PING, b"there?"))
+    socket.feed(ws_frame(PING, b"there?"))
     assert socket.frames() == [(PONG, b"there?")]
 
 
 def test_a_silent_socket_is_asked_and_then_given_up(site: BareHttp, socket: WebSocket) -> None:
     site.tick(30_000)
     assert socket.frames() == [(PING, b"")]
-    socket.send(ws_frame(PONG, b""))
+    socket.feed(ws_frame(PONG, b""))
     site.tick(SILENCE_MS - 30_000)
     assert [opcode for opcode, _content in socket.frames()] == [PING] * 3
     assert not socket.session.is_finished
@@ -300,8 +303,8 @@ def test_a_silent_socket_is_asked_and_then_given_up(site: BareHttp, socket: WebS
     assert socket.session.is_finished
 
 
-def test_a_close_is_answered_and_is_the_end(socket: WebSocket, tcp: BareClient) -> None:
-    socket.send(ws_frame(CLOSE, b"\x03\xe8bye") + ws_frame(1, b'{"cmd":"Ping"}'))
+def test_a_close_is_answered_and_is_the_end(socket: WebSocket, tcp: BunqueueClient) -> None:
+    socket.feed(ws_frame(CLOSE, b"\x03\xe8bye") + ws_frame(1, b'{"cmd":"Ping"}'))
     assert socket.frames() == [(CLOSE, b"\x03\xe8")]
     assert socket.session.is_finished
     tcp.push("q")
@@ -318,7 +321,7 @@ def test_a_close_is_answered_and_is_the_end(socket: WebSocket, tcp: BareClient) 
     ],
 )
 def test_what_is_no_frame_ends_the_socket(socket: WebSocket, data: bytes, code: int) -> None:
-    socket.send(ws_frame(1, b'{"cmd":"Ping"}') + data)
+    socket.feed(ws_frame(1, b'{"cmd":"Ping"}') + data)
     first, last = socket.frames()
     assert first[0] == 1
     assert (last[0], last[1][:2]) == (CLOSE, code.to_bytes(2, "big"))

@@ -1,10 +1,11 @@
 """How long pushes, pulls and acks waited, as dashboards and scrapers see it."""
 
 from jobyard.protocols.bunqueue.metrics.latency import BUCKETS_US, Histogram
-from tests.support.bare_bunqueue import BareBunqueue, BareClient
+from tests.support.clients.bunqueue import BunqueueClient
+from tests.support.doors.bunqueue import BareBunqueue
 
 
-def lines_of(client: BareClient, name: str) -> list[str]:
+def lines_of(client: BunqueueClient, name: str) -> list[str]:
     text: str = client.ok("Prometheus")["data"]["metrics"]
     return [line for line in text.splitlines() if line.startswith(f"bunqueue_{name}_duration")]
 

@@ -3,11 +3,11 @@
 import pytest
 
 from jobyard.protocols.glidemq.session import GlidemqSession
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.memory_storage import MemoryStorage
-from tests.support.random_resp import RandomResp
-from tests.support.resp import unpack
-from tests.support.yards import recount
+from tests.support.clients.resp import unpack
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.random.resp import RandomResp
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 ROUNDS = 3
 COMMANDS = 120
@@ -37,12 +37,12 @@ class Crowd:
             words = [b"EXEC"]
         client.send(*words)
         if session.is_blocked():
-            assert client.take_raw() == b"", words
+            assert client.take_unread() == b"", words
             self.clients.remove(client)
             client.close()
             self.clients.append(self.site.connect())
             return
-        raw = client.take_raw()
+        raw = client.take_unread()
         if raw.startswith(b"-"):
             assert raw.count(b"\r\n") == 1, (words, raw)
             return

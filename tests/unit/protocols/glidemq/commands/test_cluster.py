@@ -3,13 +3,14 @@
 import pytest
 
 from jobyard.protocols.session import Peer
-from tests.support.bare_glidemq import BareClient, BareGlidemq
+from tests.support.clients.glidemq import GlideClient
+from tests.support.doors.glidemq import BareGlidemq
 
 NODE = b"f" * 40
 
 
 @pytest.fixture
-def client() -> BareClient:
+def client() -> GlideClient:
     return BareGlidemq().connect()
 
 
@@ -37,7 +38,7 @@ def test_the_node_is_where_the_client_has_reached_it(here: str, host: str, port:
     assert (node[b"ip"], node[b"endpoint"], node[b"port"]) == (host.encode(), host.encode(), port)
 
 
-def test_one_node_has_all_slots(client: BareClient) -> None:
+def test_one_node_has_all_slots(client: GlideClient) -> None:
     assert client.ask("CLUSTER", "SLOTS") == [[0, 16383, [b"", 6379, NODE, []]]]
     assert client.ask("CLUSTER", "MYID") == NODE
     assert client.ask("CLUSTER", "NODES") == (
@@ -62,16 +63,16 @@ def test_one_node_has_all_slots(client: BareClient) -> None:
         ("", 0),
     ],
 )
-def test_the_slot_of_a_key_is_that_of_its_tag(client: BareClient, key: str, slot: int) -> None:
+def test_the_slot_of_a_key_is_that_of_its_tag(client: GlideClient, key: str, slot: int) -> None:
     assert client.ask("CLUSTER", "KEYSLOT", key) == slot
 
 
-def test_nobody_is_sent_elsewhere(client: BareClient) -> None:
+def test_nobody_is_sent_elsewhere(client: GlideClient) -> None:
     for command in ("READONLY", "READWRITE", "ASKING"):
         assert client.ask(command) == b"OK"
 
 
-def test_there_is_nothing_to_set_up(client: BareClient) -> None:
+def test_there_is_nothing_to_set_up(client: GlideClient) -> None:
     disabled = "ERR This instance has cluster support disabled"
     for words in (("MEET", "127.0.0.1", "6380"), ("ADDSLOTS", "1"), ("FAILOVER",), ("nonsense",)):
         assert client.refused("CLUSTER", *words) == disabled

@@ -9,8 +9,9 @@ from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.protocols.glidemq.keyspace.key import KeyScan, Projections, RedisKey
 from jobyard.protocols.glidemq.keyspace.key_names import KeyName
 from jobyard.protocols.glidemq.keyspace.stored import StoredKey
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.glidemq import GlideClient
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 TEXT: Final = "glide:{q}:tpm:1"
 HASH: Final = "glide:{q}:budget:1"
@@ -53,11 +54,11 @@ def site() -> BareGlidemq:
 
 
 @pytest.fixture
-def client(site: BareGlidemq) -> BareClient:
+def client(site: BareGlidemq) -> GlideClient:
     return site.connect()
 
 
-def talk(client: BareClient, *lines: tuple[str, Any]) -> None:
+def talk(client: GlideClient, *lines: tuple[str, Any]) -> None:
     for line, expected in lines:
         words = [word.replace("_", " ") if word != "''" else "" for word in line.split()]
         if isinstance(expected, str):
@@ -66,7 +67,7 @@ def talk(client: BareClient, *lines: tuple[str, Any]) -> None:
             assert client.ask(*words) == expected, line
 
 
-def test_strings(client: BareClient) -> None:
+def test_strings(client: GlideClient) -> None:
     talk(
         client,
         (f"GET {TEXT}", None),
@@ -94,7 +95,7 @@ def test_strings(client: BareClient) -> None:
     )
 
 
-def test_counting(client: BareClient) -> None:
+def test_counting(client: GlideClient) -> None:
     talk(
         client,
         (f"INCR {TEXT}", 1),
@@ -109,7 +110,7 @@ def test_counting(client: BareClient) -> None:
     )
 
 
-def test_keys_that_go_by_themselves(site: BareGlidemq, client: BareClient) -> None:
+def test_keys_that_go_by_themselves(site: BareGlidemq, client: GlideClient) -> None:
     talk(
         client,
         (f"TTL {TEXT}", -2),
@@ -141,7 +142,7 @@ def test_keys_that_go_by_themselves(site: BareGlidemq, client: BareClient) -> No
 
 
 @pytest.mark.parametrize("seconds", ["100", "0", "-1"])
-def test_a_key_that_shows_jobs_does_not_expire(client: BareClient, seconds: str) -> None:
+def test_a_key_that_shows_jobs_does_not_expire(client: GlideClient, seconds: str) -> None:
     stream = "glide:{mail}:stream"
     client.ask("XGROUP", "CREATE", stream, "workers", "0", "MKSTREAM")
     groups = client.ask("XINFO", "GROUPS", stream)
@@ -150,7 +151,7 @@ def test_a_key_that_shows_jobs_does_not_expire(client: BareClient, seconds: str)
     assert client.ask("XINFO", "GROUPS", stream) == groups
 
 
-def test_hashes(client: BareClient) -> None:
+def test_hashes(client: GlideClient) -> None:
     talk(
         client,
         (f"HGETALL {HASH}", []),
@@ -196,7 +197,7 @@ def test_hashes(client: BareClient) -> None:
     assert client.ask("HGETALL", HASH) == {b"a": b"1"}
 
 
-def test_lists(client: BareClient) -> None:
+def test_lists(client: GlideClient) -> None:
     talk(
         client,
         (f"RPUSH {LIST} c d", 2),
@@ -224,7 +225,7 @@ def test_lists(client: BareClient) -> None:
     )
 
 
-def test_sets(client: BareClient) -> None:
+def test_sets(client: GlideClient) -> None:
     talk(
         client,
         (f"SADD {SET} a b a", 2),
@@ -242,7 +243,7 @@ def test_sets(client: BareClient) -> None:
     )
 
 
-def test_sorted_sets(client: BareClient) -> None:
+def test_sorted_sets(client: GlideClient) -> None:
     talk(
         client,
         (f"ZADD {SORTED} 1 a 2 b 3 c", 3),
@@ -281,7 +282,7 @@ def test_sorted_sets(client: BareClient) -> None:
 _ZADD_CLASH: Final = "ERR GT, LT, and/or NX options at the same time are not compatible"
 
 
-def test_keys_of_all_kinds(client: BareClient) -> None:
+def test_keys_of_all_kinds(client: GlideClient) -> None:
     talk(
         client,
         (f"SET {TEXT} 1", b"OK"),
@@ -307,18 +308,18 @@ def test_keys_of_all_kinds(client: BareClient) -> None:
         "SET glide:{q}:w 1", "HSET glide:{a:b}:schedulers a 1", "TTL foo", "XREAD STREAMS foo 0",
     ],
 )  # fmt: skip
-def test_other_keys_are_refused_and_nothing_is_kept(client: BareClient, command: str) -> None:
+def test_other_keys_are_refused_and_nothing_is_kept(client: GlideClient, command: str) -> None:
     assert client.refused(*command.split()).startswith("ERR '")
     assert client.ask("DBSIZE") == 5
 
 
-def test_nothing_goes_when_one_of_many_is_refused(client: BareClient) -> None:
+def test_nothing_goes_when_one_of_many_is_refused(client: GlideClient) -> None:
     client.ask("SET", TEXT, "1")
     assert client.refused("DEL", TEXT, "foo").startswith("ERR 'foo' is not a key of a queue")
     assert client.ask("EXISTS", TEXT) == 1
 
 
-def test_keys_that_no_queue_has_are_not_there(client: BareClient) -> None:
+def test_keys_that_no_queue_has_are_not_there(client: GlideClient) -> None:
     client.ask("SET", TEXT, "1")
     strange = "glide:{q}:list-active-ids"
     assert client.ask("EXISTS", strange, TEXT) == 1
@@ -326,7 +327,7 @@ def test_keys_that_no_queue_has_are_not_there(client: BareClient) -> None:
     assert client.refused("SADD", strange, "1").startswith(f"ERR '{strange}' is not a known key")
 
 
-def test_what_other_queues_are_to_be_told_is_kept(client: BareClient) -> None:
+def test_what_other_queues_are_to_be_told_is_kept(client: GlideClient) -> None:
     pending = "glide:{q}:xq-pending"
     assert client.ask("SADD", pending, "a") == 1
     assert client.ask("SMEMBERS", pending) == [b"a"]
@@ -334,7 +335,7 @@ def test_what_other_queues_are_to_be_told_is_kept(client: BareClient) -> None:
     assert client.ask("EXISTS", pending) == 0
 
 
-def test_scan_goes_through_shown_and_kept_keys(client: BareClient) -> None:
+def test_scan_goes_through_shown_and_kept_keys(client: GlideClient) -> None:
     kept = {f"glide:{{q}}:w:{number}".encode() for number in range(25)}
     for name in sorted(kept):
         client.ask("SET", name, "x", "EX", "100")
@@ -349,7 +350,7 @@ def test_scan_goes_through_shown_and_kept_keys(client: BareClient) -> None:
     assert client.refused("SCAN", "0", "MATCH") == "ERR syntax error"
 
 
-def walk(client: BareClient, *options: str) -> set[bytes]:
+def walk(client: GlideClient, *options: str) -> set[bytes]:
     found: set[bytes] = set()
     cursor = b"0"
     while True:
@@ -393,7 +394,7 @@ def test_a_transaction_lies_in_one_batch() -> None:
         ]
         (segment,) = {int(entry.segment) for entry in entries if entry.key[-2:-1] == b"a"}
         numbers.add(segment)
-        site.site.commit()
+        site.commit()
     assert len(numbers) > 3
 
 

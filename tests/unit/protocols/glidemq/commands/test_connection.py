@@ -1,7 +1,8 @@
 import pytest
 
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.resp import pack
+from tests.support.clients.glidemq import GlideClient
+from tests.support.clients.resp import pack
+from tests.support.doors.glidemq import BareGlidemq
 
 
 @pytest.fixture
@@ -10,44 +11,44 @@ def site() -> BareGlidemq:
 
 
 @pytest.fixture
-def client(site: BareGlidemq) -> BareClient:
+def client(site: BareGlidemq) -> GlideClient:
     return site.connect()
 
 
-def test_ping_and_echo(client: BareClient) -> None:
+def test_ping_and_echo(client: GlideClient) -> None:
     assert client.ask("PING") == b"PONG"
     assert client.ask("ping", "hi") == b"hi"
     assert client.ask("ECHO", b"\x00\r\n") == b"\x00\r\n"
 
 
-def test_inline_commands(client: BareClient) -> None:
-    client.send_raw(b'PING\r\nECHO "a b"\n\r\n')
+def test_inline_commands(client: GlideClient) -> None:
+    client.feed(b'PING\r\nECHO "a b"\n\r\n')
     assert client.hear() == [b"PONG", b"a b"]
 
 
-def test_pipelined_commands_are_answered_in_order(client: BareClient) -> None:
-    client.send_raw(b"".join(pack("ECHO", number) for number in range(100)))
+def test_pipelined_commands_are_answered_in_order(client: GlideClient) -> None:
+    client.feed(b"".join(pack("ECHO", number) for number in range(100)))
     assert client.hear() == [str(number).encode() for number in range(100)]
 
 
-def test_a_protocol_error_closes_the_connection(client: BareClient) -> None:
-    client.send_raw(pack("PING") + b"*1\r\n$-5\r\n" + pack("PING"))
-    assert client.take_raw() == b"+PONG\r\n-ERR Protocol error: invalid bulk length\r\n"
+def test_a_protocol_error_closes_the_connection(client: GlideClient) -> None:
+    client.feed(pack("PING") + b"*1\r\n$-5\r\n" + pack("PING"))
+    assert client.take_unread() == b"+PONG\r\n-ERR Protocol error: invalid bulk length\r\n"
     assert client.session.is_finished
 
 
-def test_a_browser_is_hung_up_on(client: BareClient) -> None:
-    client.send_raw(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nPING\r\n")
-    assert client.take_raw() == b""
+def test_a_browser_is_hung_up_on(client: GlideClient) -> None:
+    client.feed(b"POST / HTTP/1.1\r\nHost: localhost\r\n\r\nPING\r\n")
+    assert client.take_unread() == b""
     assert client.session.is_finished
 
 
-def test_unknown_commands_and_wrong_counts(client: BareClient) -> None:
+def test_unknown_commands_and_wrong_counts(client: GlideClient) -> None:
     assert client.refused("BLPOP", "x", "0") == (
         "ERR unknown command 'BLPOP', with args beginning with: 'x' '0' "
     )
-    client.send_raw(b"*1\r\n$6\r\nEVA\r\nL\r\n")
-    assert client.take_raw() == (b"-ERR unknown command 'EVA L', with args beginning with: \r\n")
+    client.feed(b"*1\r\n$6\r\nEVA\r\nL\r\n")
+    assert client.take_unread() == (b"-ERR unknown command 'EVA L', with args beginning with: \r\n")
     assert client.refused("ECHO") == "ERR wrong number of arguments for 'echo' command"
     assert client.refused("PING", "a", "b") == "ERR wrong number of arguments for 'ping' command"
     assert client.refused("CLIENT", "FLY") == "ERR unknown subcommand 'FLY'. Try CLIENT HELP."
@@ -56,13 +57,13 @@ def test_unknown_commands_and_wrong_counts(client: BareClient) -> None:
     )
 
 
-def test_there_is_one_database(client: BareClient) -> None:
+def test_there_is_one_database(client: GlideClient) -> None:
     assert client.ask("SELECT", "0") == b"OK"
     assert client.refused("SELECT", "1") == "ERR DB index is out of range"
     assert client.refused("SELECT", "x") == "ERR value is not an integer or out of range"
 
 
-def test_hello_changes_the_protocol(client: BareClient) -> None:
+def test_hello_changes_the_protocol(client: GlideClient) -> None:
     assert client.ask("HELLO")[:6] == [b"server", b"redis", b"version", b"7.2.4", b"proto", 2]
     client.proto = 3
     answer = client.ask("HELLO", "3", "SETNAME", "me")
@@ -95,26 +96,26 @@ def test_a_password_is_asked_for_first() -> None:
 
 def test_a_stranger_cannot_send_much() -> None:
     client = BareGlidemq(password=b"secret").connect()
-    client.send_raw(b"*11\r\n")
-    assert client.take_raw() == b"-ERR Protocol error: unauthenticated multibulk length\r\n"
+    client.feed(b"*11\r\n")
+    assert client.take_unread() == b"-ERR Protocol error: unauthenticated multibulk length\r\n"
     assert client.session.is_finished
     client = BareGlidemq(password=b"secret").connect()
     assert client.ask("AUTH", "secret") == b"OK"
     assert client.ask("ECHO", "x" * 20_000) == b"x" * 20_000
 
 
-def test_a_password_nobody_asked_for(client: BareClient) -> None:
+def test_a_password_nobody_asked_for(client: GlideClient) -> None:
     assert client.refused("AUTH", "x").startswith("ERR AUTH <password> called without any password")
     assert client.ask("AUTH", "default", "x") == b"OK"
 
 
-def test_quit_answers_and_closes(client: BareClient) -> None:
-    client.send_raw(pack("QUIT") + pack("PING"))
-    assert client.take_raw() == b"+OK\r\n"
+def test_quit_answers_and_closes(client: GlideClient) -> None:
+    client.feed(pack("QUIT") + pack("PING"))
+    assert client.take_unread() == b"+OK\r\n"
     assert client.session.is_finished
 
 
-def test_clients_tell_about_themselves(site: BareGlidemq, client: BareClient) -> None:
+def test_clients_tell_about_themselves(site: BareGlidemq, client: GlideClient) -> None:
     other = site.connect()
     assert client.ask("CLIENT", "ID") == 1
     assert other.ask("CLIENT", "ID") == 2
@@ -135,38 +136,38 @@ def test_clients_tell_about_themselves(site: BareGlidemq, client: BareClient) ->
     assert client.ask("CLIENT", "LIST").count(b"\n") == 1
 
 
-def test_a_client_can_end_another(site: BareGlidemq, client: BareClient) -> None:
+def test_a_client_can_end_another(site: BareGlidemq, client: GlideClient) -> None:
     other = site.connect()
     assert client.ask("CLIENT", "KILL", "ID", "2") == 1
     assert other.session.is_finished
     assert client.ask("CLIENT", "KILL", "ID", "99") == 0
 
 
-def test_answers_can_be_switched_off(client: BareClient) -> None:
+def test_answers_can_be_switched_off(client: GlideClient) -> None:
     client.send("CLIENT", "REPLY", "OFF")
     client.send("PING")
     client.send("NONSENSE")
-    assert client.take_raw() == b""
+    assert client.take_unread() == b""
     assert client.ask("CLIENT", "REPLY", "ON") == b"OK"
     client.send("CLIENT", "REPLY", "SKIP")
     client.send("PING")
-    assert client.take_raw() == b""
+    assert client.take_unread() == b""
     assert client.ask("PING") == b"PONG"
 
 
-def test_a_transaction_is_answered_as_one(client: BareClient) -> None:
+def test_a_transaction_is_answered_as_one(client: GlideClient) -> None:
     assert client.ask("MULTI") == b"OK"
     assert client.ask("SET", "glide:{q}:tpm:1", "5") == b"QUEUED"
     assert client.ask("INCRBY", "glide:{q}:tpm:1", "x") == b"QUEUED"
     assert client.ask("INCR", "glide:{q}:tpm:1") == b"QUEUED"
     client.send("EXEC")
-    assert client.take_raw() == (
+    assert client.take_unread() == (
         b"*3\r\n+OK\r\n-ERR value is not an integer or out of range\r\n:6\r\n"
     )
     assert client.ask("GET", "glide:{q}:tpm:1") == b"6"
 
 
-def test_a_transaction_with_a_mistake_is_not_run(client: BareClient) -> None:
+def test_a_transaction_with_a_mistake_is_not_run(client: GlideClient) -> None:
     client.ask("MULTI")
     client.ask("SET", "glide:{q}:tpm:1", "5")
     assert client.refused("NONSENSE").startswith("ERR unknown command")
@@ -177,7 +178,7 @@ def test_a_transaction_with_a_mistake_is_not_run(client: BareClient) -> None:
     assert client.refused("EXEC").startswith("EXECABORT")
 
 
-def test_transactions_end(client: BareClient) -> None:
+def test_transactions_end(client: GlideClient) -> None:
     assert client.refused("EXEC") == "ERR EXEC without MULTI"
     assert client.refused("DISCARD") == "ERR DISCARD without MULTI"
     client.ask("MULTI")
@@ -190,35 +191,35 @@ def test_transactions_end(client: BareClient) -> None:
     assert client.ask("PING") == b"PONG"
 
 
-def test_nothing_is_watched(client: BareClient) -> None:
+def test_nothing_is_watched(client: GlideClient) -> None:
     assert client.refused("WATCH", "glide:{q}:tpm:1").startswith("ERR WATCH is not supported")
     assert client.ask("UNWATCH") == b"OK"
 
 
-def test_too_much_output_waits_until_it_is_read(client: BareClient) -> None:
-    client.send_raw(pack("ECHO", "x" * 100_000) * 30)
-    assert len(client.take_raw()) < 1_300_000
+def test_too_much_output_waits_until_it_is_read(client: GlideClient) -> None:
+    client.feed(pack("ECHO", "x" * 100_000) * 30)
+    assert len(client.take_unread()) < 1_300_000
     session = client.session
     assert (session.is_stalled, session.unread_size() > 0) == (True, True)
     while session.is_stalled:
         client.resume()
     assert session.unread_size() == 0
-    assert len(client.take_raw()) > 1_300_000
+    assert len(client.take_unread()) > 1_300_000
 
 
-def test_a_command_that_does_not_grow_is_given_up(site: BareGlidemq, client: BareClient) -> None:
-    client.send_raw(b"*2\r\n$4\r\nECHO\r\n")
+def test_a_command_that_does_not_grow_is_given_up(site: BareGlidemq, client: GlideClient) -> None:
+    client.feed(b"*2\r\n$4\r\nECHO\r\n")
     site.tick(59_999)
-    client.send_raw(b"$2\r\n")
+    client.feed(b"$2\r\n")
     site.tick(59_999)
     assert not client.session.is_finished
     site.tick(1)
     assert client.session.is_finished
 
 
-def test_a_connection_that_is_silent_stays(site: BareGlidemq, client: BareClient) -> None:
-    client.send_raw(b"*1\r\n$4\r\nPI")
-    client.send_raw(b"NG\r\n")
+def test_a_connection_that_is_silent_stays(site: BareGlidemq, client: GlideClient) -> None:
+    client.feed(b"*1\r\n$4\r\nPI")
+    client.feed(b"NG\r\n")
     site.tick(600_000)
     assert not client.session.is_finished
     client.close()

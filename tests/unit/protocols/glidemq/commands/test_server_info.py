@@ -1,12 +1,13 @@
 import pytest
 
-from tests.support.bare_glidemq import BareClient, BareGlidemq
+from tests.support.clients.glidemq import GlideClient
+from tests.support.doors.glidemq import BareGlidemq
 
 KEY = "glide:{q}:schedulers"
 
 
 @pytest.fixture
-def client() -> BareClient:
+def client() -> GlideClient:
     return BareGlidemq().connect()
 
 
@@ -14,7 +15,7 @@ def sections(text: bytes) -> list[str]:
     return [line[2:] for line in text.decode().split("\r\n") if line.startswith("# ")]
 
 
-def test_info_has_sections(client: BareClient) -> None:
+def test_info_has_sections(client: GlideClient) -> None:
     everything = client.ask("INFO")
     assert {"Server", "Clients", "Replication", "Keyspace"} <= set(sections(everything))
     replication = client.ask("INFO", "REPLICATION")
@@ -26,7 +27,7 @@ def test_info_has_sections(client: BareClient) -> None:
     assert b"db0:keys=1,expires=0" in client.ask("INFO", "keyspace")
 
 
-def test_keys_that_go_by_themselves_are_counted(client: BareClient) -> None:
+def test_keys_that_go_by_themselves_are_counted(client: GlideClient) -> None:
     def expiring() -> bytes:
         told: bytes = client.ask("INFO", "keyspace")
         return told.partition(b"expires=")[2].partition(b",")[0]
@@ -41,13 +42,13 @@ def test_keys_that_go_by_themselves_are_counted(client: BareClient) -> None:
     assert expiring() == b"2"
 
 
-def test_info_is_for_people_in_version_3(client: BareClient) -> None:
+def test_info_is_for_people_in_version_3(client: GlideClient) -> None:
     client.speak(3)
     client.send("INFO", "cluster")
-    assert client.take_raw() == b"=34\r\ntxt:# Cluster\r\ncluster_enabled:0\r\n\r\n"
+    assert client.take_unread() == b"=34\r\ntxt:# Cluster\r\ncluster_enabled:0\r\n\r\n"
 
 
-def test_config_tells_a_little_and_sets_nothing(client: BareClient) -> None:
+def test_config_tells_a_little_and_sets_nothing(client: GlideClient) -> None:
     assert client.ask("CONFIG", "GET", "maxmemory") == [b"maxmemory", b"0"]
     assert client.ask("CONFIG", "GET", "append*", "x") == [
         b"appendonly", b"no", b"appendfsync", b"always",
@@ -58,7 +59,7 @@ def test_config_tells_a_little_and_sets_nothing(client: BareClient) -> None:
     assert client.ask("CONFIG", "GET", "databases") == {b"databases": b"1"}
 
 
-def test_what_dashboards_ask(client: BareClient) -> None:
+def test_what_dashboards_ask(client: GlideClient) -> None:
     assert client.ask("SLOWLOG", "GET") == []
     assert client.ask("SLOWLOG", "LEN") == 0
     assert client.ask("LATENCY", "LATEST") == []
@@ -69,7 +70,7 @@ def test_what_dashboards_ask(client: BareClient) -> None:
     assert client.ask("DBSIZE") == 0
 
 
-def test_memory_and_encoding_of_a_key(client: BareClient) -> None:
+def test_memory_and_encoding_of_a_key(client: GlideClient) -> None:
     assert client.ask("MEMORY", "USAGE", KEY) is None
     assert client.ask("OBJECT", "ENCODING", KEY) is None
     client.ask("HSET", KEY, "a", "b")
@@ -77,7 +78,7 @@ def test_memory_and_encoding_of_a_key(client: BareClient) -> None:
     assert client.ask("OBJECT", "ENCODING", KEY) == b"hashtable"
 
 
-def test_commands_are_told(client: BareClient) -> None:
+def test_commands_are_told(client: GlideClient) -> None:
     names = client.ask("COMMAND", "LIST")
     assert client.ask("COMMAND", "COUNT") == len(names) == len(client.ask("COMMAND"))
     (get, nothing) = client.ask("COMMAND", "INFO", "get", "nonsense")
@@ -88,7 +89,7 @@ def test_commands_are_told(client: BareClient) -> None:
     assert len(client.ask("COMMAND", "DOCS")) == 2 * len(names)
 
 
-def test_keys_of_commands(client: BareClient) -> None:
+def test_keys_of_commands(client: GlideClient) -> None:
     assert client.ask("COMMAND", "GETKEYS", "DEL", "a", "b") == [b"a", b"b"]
     assert client.ask("COMMAND", "GETKEYS", "HSET", "a", "b", "c") == [b"a"]
     assert client.ask("COMMAND", "GETKEYS", "FCALL", "f", "2", "a", "b", "c") == [b"a", b"b"]
@@ -96,7 +97,7 @@ def test_keys_of_commands(client: BareClient) -> None:
     assert client.refused("COMMAND", "GETKEYS", "NONE") == "ERR Invalid command specified"
 
 
-def test_no_command_brings_the_session_down_whatever_its_arguments(client: BareClient) -> None:
+def test_no_command_brings_the_session_down_whatever_its_arguments(client: GlideClient) -> None:
     words = ["glide:{q}:w:1", "0", "-1", "x", "", "COUNT", "STREAMS", "glide:{q}:jstream:1"]
     for name in client.ask("COMMAND", "LIST"):
         if name in (b"quit", b"multi", b"client", b"hello", b"reset", b"xread"):
@@ -105,10 +106,10 @@ def test_no_command_brings_the_session_down_whatever_its_arguments(client: BareC
             for first in range(len(words)):
                 arguments = (words[first:] + words[:first])[:count]
                 client.send(name, *arguments)
-                assert client.take_raw(), (name, arguments)
+                assert client.take_unread(), (name, arguments)
 
 
-def test_functions(client: BareClient) -> None:
+def test_functions(client: GlideClient) -> None:
     assert client.ask("FCALL", "glidemq_version", "0") == b"93"
     assert client.ask("FCALL", "glidemq_version", "1", "{glidemq}:_") == b"93"
     assert client.ask("fcall", "glidemq_version", "0") == b"93"
@@ -120,7 +121,7 @@ def test_functions(client: BareClient) -> None:
     assert "write flag" in client.refused("FCALL_RO", "glidemq_version", "0")
 
 
-def test_the_library_is_there_whatever_is_loaded(client: BareClient) -> None:
+def test_the_library_is_there_whatever_is_loaded(client: GlideClient) -> None:
     code = "#!lua name=glidemq\nredis.register_function('x', function() end)"
     assert client.ask("FUNCTION", "LOAD", "REPLACE", code) == b"glidemq"
     assert "already exists" in client.refused("FUNCTION", "LOAD", code)

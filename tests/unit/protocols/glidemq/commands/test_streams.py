@@ -1,7 +1,8 @@
 import pytest
 
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.yards import NOW_MS
+from tests.support.clients.glidemq import GlideClient
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.site import NOW_MS
 
 ONE = "glide:{q}:jstream:1"
 TWO = "glide:{q}:jstream:2"
@@ -14,7 +15,7 @@ def site() -> BareGlidemq:
 
 
 @pytest.fixture
-def client(site: BareGlidemq) -> BareClient:
+def client(site: BareGlidemq) -> GlideClient:
     return site.connect()
 
 
@@ -22,7 +23,7 @@ def ids(entries: list[list[object]]) -> list[object]:
     return [entry[0] for entry in entries]
 
 
-def test_ids_rise(site: BareGlidemq, client: BareClient) -> None:
+def test_ids_rise(site: BareGlidemq, client: GlideClient) -> None:
     first = f"{NOW_MS}-0".encode()
     assert client.ask("XADD", ONE, "*", "a", "1") == first
     assert client.ask("XADD", ONE, "*", "a", "1") == f"{NOW_MS}-1".encode()
@@ -40,7 +41,7 @@ def test_ids_rise(site: BareGlidemq, client: BareClient) -> None:
     assert client.ask("XLEN", ONE) == 4
 
 
-def test_ids_end(client: BareClient) -> None:
+def test_ids_end(client: GlideClient) -> None:
     last = (1 << 64) - 1
     assert client.ask("XADD", ONE, f"5-{last}", "a", "1") == f"5-{last}".encode()
     assert client.refused("XADD", ONE, "5-*", "a", "1").startswith(
@@ -53,7 +54,7 @@ def test_ids_end(client: BareClient) -> None:
     assert len(client.ask("XRANGE", ONE, "-", "+", "COUNT", count)) == 2
 
 
-def test_ranges(client: BareClient) -> None:
+def test_ranges(client: GlideClient) -> None:
     for number in range(1, 6):
         client.ask("XADD", ONE, f"{number}-0", "n", number)
     assert client.ask("XRANGE", ONE, "2", "3") == [[b"2-0", [b"n", b"2"]], [b"3-0", [b"n", b"3"]]]
@@ -68,7 +69,7 @@ def test_ranges(client: BareClient) -> None:
     assert client.refused("XRANGE", ONE, "-", "+", "FLY", "1") == "ERR syntax error"
 
 
-def test_trimming_and_deleting(client: BareClient) -> None:
+def test_trimming_and_deleting(client: GlideClient) -> None:
     for number in range(1, 8):
         client.ask("XADD", ONE, f"{number}-0", "n", number)
     assert client.ask("XDEL", ONE, "2-0", "9-9") == 1
@@ -85,7 +86,7 @@ def test_trimming_and_deleting(client: BareClient) -> None:
     assert client.ask("DEL", ONE) == 1
 
 
-def test_reading_behind_an_id(client: BareClient) -> None:
+def test_reading_behind_an_id(client: GlideClient) -> None:
     client.ask("XADD", ONE, "1-0", "a", "1")
     client.ask("XADD", TWO, "2-0", "b", "2")
     assert client.ask("XREAD", "STREAMS", ONE, TWO, "0", "2-0") == [
@@ -102,46 +103,46 @@ def test_reading_behind_an_id(client: BareClient) -> None:
     assert client.ask("XREAD", "STREAMS", ONE, "0") == {ONE.encode(): [[b"1-0", [b"a", b"1"]]]}
 
 
-def test_a_reader_waits_for_the_next_entry(site: BareGlidemq, client: BareClient) -> None:
+def test_a_reader_waits_for_the_next_entry(site: BareGlidemq, client: GlideClient) -> None:
     other = site.connect()
     client.ask("XADD", ONE, "1-0", "a", "1")
     client.send("XREAD", "BLOCK", "0", "STREAMS", ONE, TWO, "$", "$")
     client.send("PING")
-    assert client.take_raw() == b""
+    assert client.take_unread() == b""
     assert client.session.unread_size() > 0
     assert b"blocked_clients:1" in other.ask("INFO", "clients")
     other.ask("XADD", TWO, "5-0", "b", "2")
     assert client.hear() == [[[TWO.encode(), [[b"5-0", [b"b", b"2"]]]]], b"PONG"]
     assert site.yard.stored_values.readers == {}
     other.ask("XADD", TWO, "6-0", "b", "2")
-    assert client.take_raw() == b""
+    assert client.take_unread() == b""
 
 
-def test_waiting_ends_with_its_time(site: BareGlidemq, client: BareClient) -> None:
+def test_waiting_ends_with_its_time(site: BareGlidemq, client: GlideClient) -> None:
     client.send("XREAD", "BLOCK", "100", "STREAMS", ONE, "$")
     site.tick(99)
-    assert client.take_raw() == b""
+    assert client.take_unread() == b""
     site.tick(1)
-    assert client.take_raw() == b"*-1\r\n"
+    assert client.take_unread() == b"*-1\r\n"
     assert client.ask("PING") == b"PONG"
     assert site.yard.stored_values.readers == {}
 
 
-def test_who_leaves_waits_no_more(site: BareGlidemq, client: BareClient) -> None:
+def test_who_leaves_waits_no_more(site: BareGlidemq, client: GlideClient) -> None:
     client.send("XREAD", "BLOCK", "100", "STREAMS", ONE, "$")
     client.close()
     assert site.yard.stored_values.readers == {}
     site.tick(200)
 
 
-def test_who_sends_no_more_is_answered(site: BareGlidemq, client: BareClient) -> None:
+def test_who_sends_no_more_is_answered(site: BareGlidemq, client: GlideClient) -> None:
     client.send("XREAD", "BLOCK", "0", "STREAMS", ONE, "$")
     client.session.end_input(site.now_ms)
     assert client.session.take_output() == b"*-1\r\n"
     assert client.session.is_finished
 
 
-def test_nobody_waits_in_a_transaction(client: BareClient) -> None:
+def test_nobody_waits_in_a_transaction(client: GlideClient) -> None:
     client.ask("MULTI")
     client.ask("XREAD", "BLOCK", "0", "STREAMS", ONE, "$")
     assert client.ask("EXEC") == [None]

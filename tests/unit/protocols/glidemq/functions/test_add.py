@@ -5,9 +5,9 @@ import json
 import pytest
 
 from jobyard.journal.format.segment import BATCH_HEADER_SIZE
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 SHIFT = 1 << 42
 
@@ -355,5 +355,5 @@ def test_a_job_its_entry_and_the_end_of_the_one_it_replaces_lie_in_one_batch() -
         rolled += len(sealed)
         assert sum(int(one.size) - BATCH_HEADER_SIZE for one in sealed) in {0, open_size}
         if number % 3 == 2:
-            library.site.site.commit()
+            library.site.commit()
     assert rolled > 2

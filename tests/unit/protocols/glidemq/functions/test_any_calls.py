@@ -8,10 +8,10 @@ from jobyard.engine.glidemq.add import id_of
 from jobyard.journal.storage import Storage
 from jobyard.protocols.glidemq.command_table import REDIS_COMMANDS
 from jobyard.protocols.glidemq.functions.table import FUNCTIONS
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import recount
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 PARTS = (
     "id", "stream", "scheduled", "completed", "failed", "events", "meta", "dedup", "ordering",
@@ -56,7 +56,7 @@ class Caller:
     def say(self, *words: object) -> None:
         client = self.library.client
         client.send(*words)
-        assert client.take_raw(), words
+        assert client.take_unread(), words
 
     def call_function(self) -> None:
         name = self.random.choice(list(FUNCTIONS))

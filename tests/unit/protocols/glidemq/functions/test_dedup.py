@@ -1,9 +1,9 @@
 """Deduplication entries are forgotten over turns, whatever they contain."""
 
 from jobyard.protocols.glidemq.functions.dedup import DEDUP_AGE_MS, DEDUP_FEW
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 UNITS = 200
 

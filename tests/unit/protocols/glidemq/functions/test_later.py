@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
 
 
 @pytest.fixture

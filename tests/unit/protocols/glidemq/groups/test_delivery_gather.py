@@ -6,11 +6,11 @@ import pytest
 
 from jobyard.engine.glidemq.add import find
 from jobyard.protocols.glidemq.keyspace.views.stream import entry_text
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.glidemq_subscribers import Subscriber
-from tests.support.memory_storage import MemoryStorage
-from tests.support.slow_turns import answer, session_of, slow
+from tests.support.clients.library import Library
+from tests.support.clients.slow_turns import answer, session_of, slow
+from tests.support.clients.subscriber import Subscriber
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 GIVEN = 600
 
@@ -173,9 +173,9 @@ def test_a_transaction_refuses_what_is_too_much_before_it_changes_anything() -> 
     client.send("MULTI")
     client.send("XGROUP", "DELCONSUMER", *library.group, "c1")
     client.send("XPENDING", *library.group, "-", "+", 2)
-    client.take_raw()
+    client.take_unread()
     client.send("EXEC")
-    heard = client.take_raw()
+    heard = client.take_unread()
     assert heard.startswith(b"*2\r\n-ERR")
     assert heard.count(b"c1") == 2
     assert library.mails.pending()[3] == [[b"c1", b"1000"]]
@@ -195,7 +195,7 @@ def test_a_group_that_ends_meanwhile_ends_what_is_under_way(library: Giving) -> 
         one.client.resume()
     [count] = library.client.hear()
     assert 0 < count < 300
-    assert other.client.take_raw().startswith(b"-NOGROUP")
+    assert other.client.take_unread().startswith(b"-NOGROUP")
     assert third.client.hear() == [[]]
     assert library.site.yard.tasks.count() == 0
     assert queue_is_free(library)

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
-from tests.support.slow_turns import UNITS, session_of, slow
-from tests.support.yards import recount
+from tests.support.clients.library import Library
+from tests.support.clients.slow_turns import UNITS, session_of, slow
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage
 
 HELD = 600
 

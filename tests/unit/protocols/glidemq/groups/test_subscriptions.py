@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.glidemq_subscribers import Subscriber
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.clients.subscriber import Subscriber
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_one_who_waits_is_told_of_the_end_of_its_group(library: Library) -> None
     mails = Subscriber(library, "mails").create()
     mails.block()
     library.client.ask("XGROUP", "DESTROY", mails.stream, "mails")
-    assert mails.client.take_raw().startswith(b"-NOGROUP")
+    assert mails.client.take_unread().startswith(b"-NOGROUP")
 
 
 def test_a_delayed_message_comes_when_it_is_due(library: Library) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tests.support.bare_glidemq import BareClient, BareGlidemq
-from tests.support.glidemq_calls import Library
+from tests.support.clients.glidemq import GlideClient
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
 
 
 @pytest.fixture
@@ -11,7 +12,7 @@ def library() -> Library:
     return Library(BareGlidemq())
 
 
-def block(library: Library, client: BareClient, ms: int, *names: str, count: int = 1) -> None:
+def block(library: Library, client: GlideClient, ms: int, *names: str, count: int = 1) -> None:
     keys = names or (library.key("stream"),)
     client.send(
         "XREADGROUP", "GROUP", "workers", "w1", "COUNT", count, "BLOCK", ms,

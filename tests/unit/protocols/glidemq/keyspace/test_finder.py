@@ -6,9 +6,9 @@ from jobyard.engine.jobs.put import put
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import GZIP, JSON, RAW
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture

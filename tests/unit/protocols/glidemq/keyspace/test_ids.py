@@ -1,8 +1,8 @@
 """Generated job ids: each is issued once, whatever happens to jobs and server."""
 
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 REMOVED = ("true", 0, 0)
 

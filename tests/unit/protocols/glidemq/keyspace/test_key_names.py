@@ -3,8 +3,8 @@ import pytest
 from jobyard.model.glidemq.stored_values import KIND_NAMES, ValueKind
 from jobyard.protocols.glidemq.errors import Wrong
 from jobyard.protocols.glidemq.keyspace.key_names import KeyName, parse_key, stored_kind
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 
 def parts(name: KeyName) -> tuple[bytes, str, bytes, bytes]:

@@ -21,10 +21,10 @@ from jobyard.protocols.glidemq.keyspace.views.stream import (
     stream_length,
     stream_page,
 )
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.random_glides import RandomGlides
-from tests.support.yards import OpenYard
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.random.glides import RandomGlides
+from tests.support.site.yard import OpenYard
 
 STEPS = 250
 

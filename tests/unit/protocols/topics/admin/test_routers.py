@@ -5,18 +5,18 @@ from typing import Any
 import pytest
 
 from jobyard.model.topic.config import TopicConfig
-from tests.support.bare_streams import Site
+from tests.support.doors.streams import StreamsSite
 
 
-def site_with(*topics: str, keys: str = "") -> Site:
-    site = Site(keys)
+def site_with(*topics: str, keys: str = "") -> StreamsSite:
+    site = StreamsSite(keys)
     for topic in topics:
         assert site.ask("PUT", f"/v0/topics/{topic}", {}, "all")[0] == 201
     return site
 
 
 def lead(
-    site: Site, source: str, dest: str, name: str = "r", key: str = "", **more: object
+    site: StreamsSite, source: str, dest: str, name: str = "r", key: str = "", **more: object
 ) -> tuple[int, Any]:
     body = {"source": source, "dest": dest, **more}
     return site.ask("PUT", f"/v0/routers/{name}", body, key)
@@ -108,7 +108,7 @@ def test_a_queue_can_be_led_to() -> None:
 
 def test_a_queue_that_is_led_to_stays_when_it_is_empty() -> None:
     site = site_with("a")
-    site.open.put(queue="tube")
+    site.put(queue="tube")
     assert lead(site, "a", "tube")[0] == 201
     site.ask("POST", "/v0/topics/tube/delete", {"before_seq": 100})
     site.write("a", 1)

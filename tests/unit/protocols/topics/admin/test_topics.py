@@ -4,8 +4,9 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller, said
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.topics import TopicsClient, said
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 DEFAULTS = {
     "type": "log",
@@ -19,6 +20,8 @@ DEFAULTS = {
     "auto_priority": True,
     "auto_create": True,
     "idempotency_window_ms": 120_000,
+    "key_window_ms": 604_800_000,
+    "key_max": 10_000_000,
     "dedupe_node": True,
     "lease_ms": 30_000,
     "claim_jitter_ms": 0,
@@ -31,18 +34,18 @@ DEFAULTS = {
 # -- making ----------------------------------------------------------------------------------------
 
 
-def test_a_topic_is_made_once_and_then_configured(api: Caller) -> None:
+def test_a_topic_is_made_once_and_then_configured(api: TopicsClient) -> None:
     made = said(api.ask("PUT", "/v0/topics/t", {}), 201)
     assert made == {"topic": "t", "created": True, "config": DEFAULTS}
     again = said(api.ask("PUT", "/v0/topics/t", {"ttl_ms": 5}), 200)
     assert again == {"topic": "t", "created": False, "config": {**DEFAULTS, "ttl_ms": 5}}
 
 
-def test_a_topic_needs_no_body_to_be_made(api: Caller) -> None:
+def test_a_topic_needs_no_body_to_be_made(api: TopicsClient) -> None:
     assert said(api.ask("PUT", "/v0/topics/t"), 201)["config"] == DEFAULTS
 
 
-def test_what_is_left_out_goes_back_to_its_default(api: Caller) -> None:
+def test_what_is_left_out_goes_back_to_its_default(api: TopicsClient) -> None:
     given = {
         "type": "queue",
         "ttl_ms": 1,
@@ -54,6 +57,8 @@ def test_what_is_left_out_goes_back_to_its_default(api: Caller) -> None:
         "auto_priority": False,
         "auto_create": False,
         "idempotency_window_ms": 0,
+        "key_window_ms": 1,
+        "key_max": 0,
         "dedupe_node": False,
         "lease_ms": 100,
         "claim_jitter_ms": 5000,
@@ -77,7 +82,7 @@ def test_what_is_left_out_goes_back_to_its_default(api: Caller) -> None:
     ],
 )
 def test_the_class_that_is_named_wins(
-    api: Caller, given: dict[str, object], found: tuple[bool, str]
+    api: TopicsClient, given: dict[str, object], found: tuple[bool, str]
 ) -> None:
     config = api.put("t", **given)["config"]
     assert (config["durable"], config["durability"]) == found
@@ -95,7 +100,7 @@ def test_the_class_that_is_named_wins(
     ],
 )
 def test_what_may_not_be_so_long_is_made_to_fit(
-    api: Caller, given: dict[str, object], found: tuple[str, object]
+    api: TopicsClient, given: dict[str, object], found: tuple[str, object]
 ) -> None:
     assert api.put("t", **given)["config"][found[0]] == found[1]
 
@@ -132,7 +137,7 @@ def test_what_may_not_be_so_long_is_made_to_fit(
         b"\xff",
     ],
 )
-def test_a_bad_configuration_makes_nothing(api: Caller, body: object) -> None:
+def test_a_bad_configuration_makes_nothing(api: TopicsClient, body: object) -> None:
     assert api.ask("PUT", "/v0/topics/t", body).refusal == (400, "invalid_request")
     assert api.ask("GET", "/v0/topics/t").refusal == (404, "topic_not_found")
     api.put("t", cap_records=5)
@@ -140,13 +145,13 @@ def test_a_bad_configuration_makes_nothing(api: Caller, body: object) -> None:
     assert api.state("t")["config"]["cap_records"] == 5
 
 
-def test_fields_nobody_knows_are_passed_over(api: Caller) -> None:
+def test_fields_nobody_knows_are_passed_over(api: TopicsClient) -> None:
     made = api.put("t", colour="red", ttl=5, shape={"a": [1]})
     assert made["config"] == DEFAULTS
 
 
 @pytest.mark.parametrize(("first", "second"), [("log", "queue"), ("queue", "log")])
-def test_the_type_of_a_topic_stays(api: Caller, first: str, second: str) -> None:
+def test_the_type_of_a_topic_stays(api: TopicsClient, first: str, second: str) -> None:
     api.put("t", type=first)
     answer = api.ask("PUT", "/v0/topics/t", {"type": second, "ttl_ms": 1})
     assert answer.refusal == (409, "topic_exists_incompatible")
@@ -154,14 +159,14 @@ def test_the_type_of_a_topic_stays(api: Caller, first: str, second: str) -> None
     assert api.state("t")["config"]["ttl_ms"] == 0
 
 
-def test_no_type_is_the_type_of_a_log(api: Caller) -> None:
+def test_no_type_is_the_type_of_a_log(api: TopicsClient) -> None:
     api.put("t", type="queue")
     answer = api.ask("PUT", "/v0/topics/t", {})
     assert answer.refusal == (409, "topic_exists_incompatible")
 
 
 @pytest.mark.parametrize("name", ["a", "0", "A.b_c:d-e", "x" * 255, "t..", "a:::"])
-def test_names_that_topics_may_have(api: Caller, name: str) -> None:
+def test_names_that_topics_may_have(api: TopicsClient, name: str) -> None:
     assert api.put(name)["topic"] == name
     assert api.state(name)["topic"] == name
 
@@ -169,7 +174,7 @@ def test_names_that_topics_may_have(api: Caller, name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["x" * 256, ".a", "_a", "-a", ":a", "a%20b", "a%2Fb", "a%00", "%C3%A4", "a@b", "a*"]
 )
-def test_names_that_topics_may_not_have(api: Caller, name: str) -> None:
+def test_names_that_topics_may_not_have(api: TopicsClient, name: str) -> None:
     for method, path, body in (
         ("PUT", "", {}),
         ("GET", "", None),
@@ -184,19 +189,21 @@ def test_names_that_topics_may_not_have(api: Caller, name: str) -> None:
         assert answer.refusal == (400, "invalid_request"), (method, path)
 
 
-def test_names_are_told_apart_by_every_letter(api: Caller) -> None:
+def test_names_are_told_apart_by_every_letter(api: TopicsClient) -> None:
     api.put("T")
     assert api.ask("GET", "/v0/topics/t").refusal == (404, "topic_not_found")
 
 
-def test_a_tighter_cap_lets_old_records_go(api: Caller) -> None:
+def test_a_tighter_cap_lets_old_records_go(api: TopicsClient) -> None:
     api.write("t", 1, 2, 3, 4)
     api.put("t", cap_records=1)
     assert [one["data"] for one in api.diff("t", from_seq=3)["records"]] == [4]
     assert api.state("t")["count"] == 1
 
 
-def test_a_queue_that_others_only_look_at_is_in_nobodys_way(site: BareTopics, api: Caller) -> None:
+def test_a_queue_that_others_only_look_at_is_in_nobodys_way(
+    site: BareTopics, api: TopicsClient
+) -> None:
     site.beanstalk().say(b"use looked-at\r\n")
     assert names(api) == []
     assert api.ask("GET", "/v0/topics/default").refusal == (404, "topic_not_found")
@@ -208,7 +215,7 @@ def test_a_queue_that_others_only_look_at_is_in_nobodys_way(site: BareTopics, ap
 # -- showing ---------------------------------------------------------------------------------------
 
 
-def test_the_state_of_a_fresh_log(api: Caller) -> None:
+def test_the_state_of_a_fresh_log(api: TopicsClient) -> None:
     api.put("t")
     state = api.state("t")
     assert state.pop("incarnation").isdecimal()
@@ -216,6 +223,7 @@ def test_the_state_of_a_fresh_log(api: Caller) -> None:
         "topic": "t",
         "type": "log",
         "head_seq": 0,
+        "head_row_seq": 0,
         "earliest_seq": 1,
         "next_seq": 1,
         "count": 0,
@@ -227,7 +235,7 @@ def test_the_state_of_a_fresh_log(api: Caller) -> None:
     }
 
 
-def test_the_state_of_a_log_in_use(site: BareTopics, api: Caller) -> None:
+def test_the_state_of_a_log_in_use(site: BareTopics, api: TopicsClient) -> None:
     api.put("t", priority=7)
     site.tick(50)
     api.write("t", "ab", "cd", "e")
@@ -242,7 +250,7 @@ def test_the_state_of_a_log_in_use(site: BareTopics, api: Caller) -> None:
     assert state["effective_priority"] == 7
 
 
-def test_the_state_of_a_queue(site: BareTopics, api: Caller) -> None:
+def test_the_state_of_a_queue(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
     assert set(api.state("q")) >= {"topic", "type", "head_seq", "earliest_seq", "next_seq"}
     assert api.state("q")["queue"] == {
@@ -272,7 +280,7 @@ def test_the_state_of_a_queue(site: BareTopics, api: Caller) -> None:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_what_is_too_old_is_not_counted(site: BareTopics, api: Caller, kind: str) -> None:
+def test_what_is_too_old_is_not_counted(site: BareTopics, api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind, ttl_ms=10)
     api.write("t", 1, 2)
     site.tick(11)
@@ -282,7 +290,7 @@ def test_what_is_too_old_is_not_counted(site: BareTopics, api: Caller, kind: str
     assert api.state("t")["count"] == 0
 
 
-def test_a_topic_that_is_not_there(api: Caller) -> None:
+def test_a_topic_that_is_not_there(api: TopicsClient) -> None:
     for method, path, body in (
         ("GET", "", None),
         ("POST", "/diff", {}),
@@ -304,12 +312,12 @@ def test_a_topic_that_is_not_there(api: Caller) -> None:
 # -- listing ---------------------------------------------------------------------------------------
 
 
-def names(api: Caller, query: str = "") -> list[str]:
+def names(api: TopicsClient, query: str = "") -> list[str]:
     answer = said(api.ask("GET", f"/v0/topics{query}"))
     return [line["topic"] for line in answer["topics"]]
 
 
-def test_a_line_of_the_list(api: Caller) -> None:
+def test_a_line_of_the_list(api: TopicsClient) -> None:
     api.put("a", durable=True, priority=3)
     api.write("a", 1, 2)
     api.put("b", type="queue")
@@ -326,6 +334,7 @@ def test_a_line_of_the_list(api: Caller) -> None:
             "bytes": 2,
             "durable": True,
             "effective_priority": 3,
+            "incarnation": said(api.ask("GET", "/v0/topics/a"))["incarnation"],
         },
         {
             "topic": "b",
@@ -340,7 +349,7 @@ def test_a_line_of_the_list(api: Caller) -> None:
     ]
 
 
-def test_topics_are_listed_in_order_page_by_page(api: Caller) -> None:
+def test_topics_are_listed_in_order_page_by_page(api: TopicsClient) -> None:
     made = [f"t{number}" for number in range(9)]
     for at, name in enumerate(reversed(made)):
         api.put(name, type="queue" if at % 2 else "log")
@@ -359,7 +368,7 @@ def test_topics_are_listed_in_order_page_by_page(api: Caller) -> None:
         assert found == made
 
 
-def test_the_list_can_be_narrowed(api: Caller) -> None:
+def test_the_list_can_be_narrowed(api: TopicsClient) -> None:
     for name in ("a", "ab", "abc", "b", "A"):
         api.put(name)
     assert names(api, "?prefix=ab") == ["ab", "abc"]
@@ -368,7 +377,7 @@ def test_the_list_can_be_narrowed(api: Caller) -> None:
     assert names(api, "?prefix=a&page_size=5000") == ["a", "ab", "abc"]
 
 
-def test_a_topic_stands_once_in_the_list(site: BareTopics, api: Caller) -> None:
+def test_a_topic_stands_once_in_the_list(site: BareTopics, api: TopicsClient) -> None:
     api.put("t")
     site.beanstalk().say(b"use t\r\nwatch t\r\n")
     assert names(api, "?prefix=t") == ["t"]
@@ -389,7 +398,7 @@ def test_a_topic_stands_once_in_the_list(site: BareTopics, api: Caller) -> None:
         "?page_size=%C2%B2",
     ],
 )
-def test_a_list_that_cannot_be(api: Caller, query: str) -> None:
+def test_a_list_that_cannot_be(api: TopicsClient, query: str) -> None:
     api.put("t")
     assert api.ask("GET", f"/v0/topics{query}").refusal == (400, "invalid_request")
 
@@ -398,7 +407,7 @@ def test_a_list_that_cannot_be(api: Caller, query: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_a_topic_is_removed_with_all_it_holds(api: Caller, kind: str) -> None:
+def test_a_topic_is_removed_with_all_it_holds(api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind)
     api.write("t", 1, 2)
     gone = {"topic": "t", "deleted": True, "routers_removed": []}
@@ -411,7 +420,7 @@ def test_a_topic_is_removed_with_all_it_holds(api: Caller, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_only_an_empty_topic_is_removed_if_so_asked(api: Caller, kind: str) -> None:
+def test_only_an_empty_topic_is_removed_if_so_asked(api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind)
     api.write("t", 1)
     answer = api.ask("DELETE", "/v0/topics/t?if_empty=true")
@@ -421,14 +430,14 @@ def test_only_an_empty_topic_is_removed_if_so_asked(api: Caller, kind: str) -> N
     assert said(api.ask("DELETE", "/v0/topics/t?if_empty=true"))["deleted"]
 
 
-def test_a_topic_whose_records_are_too_old_is_empty(site: BareTopics, api: Caller) -> None:
+def test_a_topic_whose_records_are_too_old_is_empty(site: BareTopics, api: TopicsClient) -> None:
     api.put("t", ttl_ms=10)
     api.write("t", 1)
     site.tick(11)
     assert said(api.ask("DELETE", "/v0/topics/t?if_empty=true"))["deleted"]
 
 
-def test_a_topic_may_change_its_type_when_it_was_removed_between(api: Caller) -> None:
+def test_a_topic_may_change_its_type_when_it_was_removed_between(api: TopicsClient) -> None:
     api.put("t", type="queue")
     api.write("t", 1)
     api.ask("DELETE", "/v0/topics/t")
@@ -442,7 +451,7 @@ def test_topics_outlive_a_restart_with_their_configuration() -> None:
     site.api.put("queue", type="queue", lease_ms=777)
     site.api.put("gone")
     site.api.ask("DELETE", "/v0/topics/gone")
-    site = site.again()
+    site = site.after_a_crash()
     assert names(site.api) == ["log", "queue"]
     log = {**DEFAULTS, "ttl_ms": 60_000, "durable": True, "durability": "fsync"}
     assert site.api.state("log")["config"] == log
@@ -461,7 +470,7 @@ def test_a_log_becomes_ephemeral_or_lasting_while_it_is_empty() -> None:
     assert api.put("t", durable=True)["config"]["durability"] == "fsync"
     assert api.write("t", 3)["seqs"] == [3]
     assert api.ask("PUT", "/v0/topics/t", {"durability": "ephemeral"}).status == 409
-    site = site.again()
+    site = site.after_a_crash()
     assert [record["data"] for record in site.api.diff("t")["records"]] == [3]
 
 
@@ -469,7 +478,7 @@ def test_an_ephemeral_log_keeps_its_name_and_its_seqs_over_a_restart() -> None:
     site = BareTopics(MemoryStorage())
     site.api.put("t", durability="ephemeral")
     site.api.write("t", 1, 2)
-    site = site.again()
+    site = site.after_a_crash()
     page = site.api.diff("t", from_seq=1)
     assert page["records"] == []
     assert page["tombstone"]["gap_from"] == 2
@@ -483,7 +492,7 @@ def test_a_queue_is_remembered_whatever_its_class(durability: str) -> None:
     site = BareTopics(MemoryStorage())
     site.api.put("q", type="queue", durability=durability)
     site.api.write("q", 1)
-    assert site.again().api.claim("q")["count"] == 1
+    assert site.after_a_crash().api.claim("q")["count"] == 1
 
 
 # -- what an answer waits for ----------------------------------------------------------------------
@@ -494,7 +503,7 @@ def test_what_is_told_of_a_topic_of_class_fsync_is_on_the_disk(kind: str) -> Non
     site = BareTopics(MemoryStorage(), ids_ahead=True)
     site.api.put("loose", type=kind)
     site.api.put("strict", type=kind, durability="fsync")
-    site.others.site.commit()
+    site.commit()
     for name in ("loose", "strict"):
         site.api.write(name, 1)
     looker = site.connect()

@@ -7,10 +7,10 @@ import pytest
 
 from jobyard.engine.state.history import read_history
 from jobyard.protocols.topics.export.sources import PAGE_ROWS
-from tests.support.bare_topics import BareTopics
-from tests.support.exports import begin, exported, unchunked
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import ALL_HISTORY, NOW_MS
+from tests.support.clients.exports import begin, exported, unchunked
+from tests.support.doors.topics import BareTopics
+from tests.support.site.site import ALL_HISTORY, NOW_MS
+from tests.support.site.storage import MemoryStorage
 
 PATH = "_events/export"
 
@@ -22,7 +22,7 @@ def site() -> BareTopics:
 
 
 def commit(site: BareTopics) -> None:
-    site.others.site.commit()
+    site.commit()
 
 
 def run_jobs(site: BareTopics, count: int, body: bytes = b"abc") -> None:
@@ -99,7 +99,7 @@ def test_what_is_not_on_disk_yet_is_not_history(site: BareTopics) -> None:
 def test_what_has_left_the_window_is_gone() -> None:
     site = BareTopics(MemoryStorage(), window=(ALL_HISTORY[0], 1 << 20))
     run_jobs(site, 3000, b"x" * 1000)
-    site.others.site.compact()
+    site.compact()
     run_jobs(site, 1)
     floor = int(site.journal.history.floor)
     assert floor > 1000

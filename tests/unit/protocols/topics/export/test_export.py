@@ -9,27 +9,30 @@ import pytest
 
 from jobyard.protocols.http.limits import STREAM_MAX
 from jobyard.protocols.topics.export.sources import PAGE_BYTES, PAGE_ROWS
-from tests.support.bare_streams import Site
-from tests.support.bare_topics import BareTopics, Caller
-from tests.support.exports import begin, exported, hear, notes_of, unchunked
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import NOW_MS
+from tests.support.clients.exports import begin, exported, hear, notes_of, unchunked
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.streams import StreamsSite
+from tests.support.doors.topics import BareTopics
+from tests.support.site.site import NOW_MS
+from tests.support.site.storage import MemoryStorage
 
 
-def fill(api: Caller, name: str, count: int, first: int = 0) -> None:
+def fill(api: TopicsClient, name: str, count: int, first: int = 0) -> None:
     for start in range(first, first + count, 10_000):
         stop = min(start + 10_000, first + count)
         api.write(name, *range(start, stop))
 
 
-def incarnation(api: Caller, name: str) -> str:
+def incarnation(api: TopicsClient, name: str) -> str:
     return str(api.state(name)["incarnation"])
 
 
 # -- what is sent ---------------------------------------------------------------------------------
 
 
-def test_every_record_is_a_row_with_the_text_its_writer_gave(site: BareTopics, api: Caller) -> None:
+def test_every_record_is_a_row_with_the_text_its_writer_gave(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("log")
     body = (
         b'{"records":[{"data":{"a" : [1.50, "\\u00e9\xc3\xa9"]},"tag":"t\\"\xc3\xbc",'
@@ -62,7 +65,7 @@ def test_every_record_is_a_row_with_the_text_its_writer_gave(site: BareTopics, a
     assert (third["meta"], third["data"]) == ("{}", '"x"')
 
 
-def test_the_rows_of_many_pages_are_those_of_diff(site: BareTopics, api: Caller) -> None:
+def test_the_rows_of_many_pages_are_those_of_diff(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", 2 * PAGE_ROWS + 100)
     made = exported(site, f"log/export?from_seq=50&to_seq={2 * PAGE_ROWS + 70}")
@@ -74,7 +77,7 @@ def test_the_rows_of_many_pages_are_those_of_diff(site: BareTopics, api: Caller)
         assert row["seq"] == record["$seq"]
 
 
-def test_the_head_and_the_schema_tell_what_is_to_come(site: BareTopics, api: Caller) -> None:
+def test_the_head_and_the_schema_tell_what_is_to_come(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", 10)
     api.ok("log/delete", {"before_seq": 3})
@@ -96,7 +99,7 @@ def test_the_head_and_the_schema_tell_what_is_to_come(site: BareTopics, api: Cal
 
 
 @pytest.mark.parametrize("columns", ["seq", "ts,seq", "data,seq", "node,tag", "meta", "seq,data"])
-def test_a_reader_may_pick_columns(site: BareTopics, api: Caller, columns: str) -> None:
+def test_a_reader_may_pick_columns(site: BareTopics, api: TopicsClient, columns: str) -> None:
     api.put("log")
     record = {"data": "x" * 300_000, "tag": "t", "node": "n", "meta": {"a": 1}}
     for _ in range(6):
@@ -112,13 +115,35 @@ def test_a_reader_may_pick_columns(site: BareTopics, api: Caller, columns: str) 
 
 
 @pytest.mark.parametrize("columns", ["nothing", "seq,seq", "seq,", ","])
-def test_columns_that_are_not_there_are_refused(api: Caller, columns: str) -> None:
+def test_columns_that_are_not_there_are_refused(api: TopicsClient, columns: str) -> None:
     api.put("log")
     answer = api.ask("GET", f"/v0/topics/log/export?columns={columns}")
     assert answer.refusal == (400, "invalid_request")
 
 
-def test_large_records_make_small_batches(site: BareTopics, api: Caller) -> None:
+def test_all_columns_may_be_nullable(site: BareTopics, api: TopicsClient) -> None:
+    api.put("log")
+    fill(api, "log", 3)
+    plain = exported(site, "log/export?nullable=false")
+    made = exported(site, "log/export?nullable=true")
+    assert all(field.nullable for field in made.schema)
+    assert made.schema.names == plain.schema.names
+    assert made.schema.types == plain.schema.types
+    assert not all(field.nullable for field in plain.schema)
+    assert made.rows == plain.rows
+    answer = api.ask("GET", "/v0/topics/log/export?nullable=yes")
+    assert answer.refusal == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("name", ["queues", "column", "token", ""])
+def test_parameters_that_nobody_knows_are_refused(api: TopicsClient, name: str) -> None:
+    api.put("log")
+    answer = api.ask("GET", f"/v0/topics/log/export?from_seq=0&{name}=1")
+    assert answer.refusal == (400, "invalid_request")
+    assert answer.json["error"]["message"].endswith(f"no parameter {name}")
+
+
+def test_large_records_make_small_batches(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     for _ in range(5):
         api.write("log", "x" * (PAGE_BYTES * 2 // 5))
@@ -126,7 +151,7 @@ def test_large_records_make_small_batches(site: BareTopics, api: Caller) -> None
     assert [len(rows) for rows, _ in made.batches] == [2, 2, 1]
 
 
-def test_a_range_without_rows_is_a_stream_without_rows(site: BareTopics, api: Caller) -> None:
+def test_a_range_without_rows_is_a_stream_without_rows(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     assert exported(site, "log/export").rows == []
     fill(api, "log", 3)
@@ -134,7 +159,7 @@ def test_a_range_without_rows_is_a_stream_without_rows(site: BareTopics, api: Ca
     assert exported(site, "log/export?from_seq=3").rows == []
 
 
-def test_what_comes_after_the_call_is_not_in_it(site: BareTopics, api: Caller) -> None:
+def test_what_comes_after_the_call_is_not_in_it(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", PAGE_ROWS + 10)
     reader = site.connect()
@@ -151,13 +176,13 @@ def test_text_that_has_left_memory_is_read_back() -> None:
     api.put("log", durability="fsync")
     for first in range(0, 3000, 500):
         fill(api, "log", 500, first)
-        site.others.site.commit()
+        site.commit()
     assert any(chunk.is_cold for chunk in site.yard.logs["log"].chunks)
     made = exported(site, "log/export")
     assert [json.loads(row["data"]) for row in made.rows] == list(range(3000))
 
 
-def test_a_connection_goes_on_after_an_export(site: BareTopics, api: Caller) -> None:
+def test_a_connection_goes_on_after_an_export(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", PAGE_ROWS + 1)
     assert len(exported(site, "log/export").rows) == PAGE_ROWS + 1
@@ -165,7 +190,7 @@ def test_a_connection_goes_on_after_an_export(site: BareTopics, api: Caller) -> 
     assert site.timers() == 0
 
 
-def test_a_client_that_sends_no_more_still_gets_all(site: BareTopics, api: Caller) -> None:
+def test_a_client_that_sends_no_more_still_gets_all(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", 3 * PAGE_ROWS)
     reader = site.connect()
@@ -176,7 +201,9 @@ def test_a_client_that_sends_no_more_still_gets_all(site: BareTopics, api: Calle
     assert not reader.is_open
 
 
-def test_a_server_that_stops_does_not_wait_for_an_export(site: BareTopics, api: Caller) -> None:
+def test_a_server_that_stops_does_not_wait_for_an_export(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("log")
     fill(api, "log", 3 * PAGE_ROWS)
     reader = site.connect()
@@ -189,12 +216,12 @@ def test_a_server_that_stops_does_not_wait_for_an_export(site: BareTopics, api: 
 
 
 def test_http_1_0_has_no_trailers_and_ends_with_the_connection(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     api.put("log")
     fill(api, "log", 3)
     reader = site.connect()
-    reader.say(b"GET /v0/topics/log/export HTTP/1.0\r\n\r\n")
+    reader.feed(b"GET /v0/topics/log/export HTTP/1.0\r\n\r\n")
     head, _, body = reader.unread.partition(b"\r\n\r\n")
     assert b"Transfer-Encoding" not in head
     found = pa.ipc.open_stream(body)
@@ -207,32 +234,32 @@ def test_http_1_0_has_no_trailers_and_ends_with_the_connection(
 
 
 def test_a_reader_who_does_not_read_costs_one_page() -> None:
-    site = Site()
+    site = StreamsSite()
     for first in range(0, 40_000, 10_000):
         site.write("log", *range(first, first + 10_000))
     line = site.connect()
     line.send("GET", "/v0/topics/log/export")
-    sent = len(line.hear())
-    line.ear.unsent = STREAM_MAX + 1
+    sent = len(line.end_turn())
+    line.ears.unsent = STREAM_MAX + 1
     for _ in range(5):
-        site.pass_ms(10)
-        sent += len(line.hear())
+        site.jump(10)
+        sent += len(line.end_turn())
     held = sent
     for _ in range(5):
-        site.pass_ms(10)
-        assert line.hear() == b""
-    line.ear.unsent = 0
-    line.ear.stirs = 1
-    line.hear()
-    site.pass_ms(10)
-    assert 0 < len(line.hear()) <= PAGE_BYTES
+        site.jump(10)
+        assert line.end_turn() == b""
+    line.ears.unsent = 0
+    line.ears.stirs = 1
+    line.end_turn()
+    site.jump(10)
+    assert 0 < len(line.end_turn()) <= PAGE_BYTES
     assert held < 3 * PAGE_ROWS * 64
     line.close()
     assert len(site.yard.timers.items) == 0
 
 
 def test_all_exports_together_make_a_page_in_a_turn_and_take_turns(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     api.put("log")
     fill(api, "log", 4 * PAGE_ROWS)
@@ -244,7 +271,7 @@ def test_all_exports_together_make_a_page_in_a_turn_and_take_turns(
     pages: list[list[int]] = []
     while site.timers() > 0:
         # However late a turn comes.
-        site.others.now_ms += 20
+        site.now_ms += 20
         site.tick(0)
         pages.append([i for i, reader in enumerate(readers) if reader.unread])
         for reader in readers:
@@ -253,7 +280,7 @@ def test_all_exports_together_make_a_page_in_a_turn_and_take_turns(
 
 
 def test_an_export_counts_as_a_stream_for_as_long_as_it_lasts(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     site.topics.limits.streams = 1
     api.put("log")
@@ -284,7 +311,7 @@ def test_what_is_not_safe_is_not_told() -> None:
 # -- what is lost ---------------------------------------------------------------------------------
 
 
-def test_a_range_that_caps_have_taken_from_is_refused(site: BareTopics, api: Caller) -> None:
+def test_a_range_that_caps_have_taken_from_is_refused(site: BareTopics, api: TopicsClient) -> None:
     api.put("log", cap_records=5)
     fill(api, "log", 5)
     fill(api, "log", 4, 5)
@@ -312,14 +339,14 @@ def test_a_range_that_caps_have_taken_from_is_refused(site: BareTopics, api: Cal
     assert exported(site, "log/export?from_seq=4").seqs == [5, 6, 7, 8, 9]
 
 
-def test_what_was_deleted_on_demand_is_no_gap(site: BareTopics, api: Caller) -> None:
+def test_what_was_deleted_on_demand_is_no_gap(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", 5)
     api.ok("log/delete", {"before_seq": 3})
     assert exported(site, "log/export?from_seq=0").seqs == [3, 4, 5]
 
 
-def lose_some(site: BareTopics, query: str) -> tuple[Caller, dict[str, str]]:
+def lose_some(site: BareTopics, query: str) -> tuple[TopicsClient, dict[str, str]]:
     """Begin an export whose rows are removed by the cap before they are sent."""
     api = site.api
     api.put("log", cap_records=2 * PAGE_ROWS)
@@ -345,7 +372,9 @@ def test_a_reader_to_whom_gaps_do_not_matter_is_told_how_many_were_lost(site: Ba
     assert made.seqs[PAGE_ROWS] == PAGE_ROWS + 101
 
 
-def test_rows_that_are_deleted_meanwhile_are_told_as_lost(site: BareTopics, api: Caller) -> None:
+def test_rows_that_are_deleted_meanwhile_are_told_as_lost(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("log")
     fill(api, "log", PAGE_ROWS)
     api.ok("log", {"records": [{"data": 1, "tag": "t"}] * 7})
@@ -356,7 +385,9 @@ def test_rows_that_are_deleted_meanwhile_are_told_as_lost(site: BareTopics, api:
     assert hear(reader, headers).end == {"total_rows": str(PAGE_ROWS), "lost_rows": "7"}
 
 
-def test_an_export_of_a_topic_that_is_removed_is_broken_off(site: BareTopics, api: Caller) -> None:
+def test_an_export_of_a_topic_that_is_removed_is_broken_off(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("log")
     fill(api, "log", PAGE_ROWS + 1)
     reader = site.connect()
@@ -384,14 +415,14 @@ def test_an_export_of_a_topic_that_is_removed_is_broken_off(site: BareTopics, ap
     ],
 )
 def test_a_range_that_is_not_there_is_refused(
-    api: Caller, query: str, refusal: tuple[int, str]
+    api: TopicsClient, query: str, refusal: tuple[int, str]
 ) -> None:
     api.put("log")
     fill(api, "log", 3)
     assert api.ask("GET", f"/v0/topics/log/export?{query}").refusal == refusal
 
 
-def test_a_topic_that_was_made_anew_is_another(site: BareTopics, api: Caller) -> None:
+def test_a_topic_that_was_made_anew_is_another(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", 3)
     old = incarnation(api, "log")
@@ -410,7 +441,7 @@ def test_a_topic_that_was_made_anew_is_another(site: BareTopics, api: Caller) ->
 
 
 @pytest.mark.parametrize("path", ["export", "seq?ts=1"])
-def test_only_logs_can_be_exported(api: Caller, path: str) -> None:
+def test_only_logs_can_be_exported(api: TopicsClient, path: str) -> None:
     api.put("queue", type="queue")
     assert api.ask("GET", f"/v0/topics/queue/{path}").refusal == (409, "not_a_log")
     assert api.ask("GET", f"/v0/topics/none/{path}").refusal == (404, "topic_not_found")
@@ -428,15 +459,15 @@ def test_only_logs_can_be_exported(api: Caller, path: str) -> None:
     ],
 )
 def test_a_reader_says_what_it_can_read(
-    site: BareTopics, api: Caller, accept: str, status: int
+    site: BareTopics, api: TopicsClient, accept: str, status: int
 ) -> None:
     api.put("log")
     reader = site.connect()
-    reader.send("GET", "/v0/topics/log/export", headers={"Accept": accept})
+    reader.send("GET", "/v0/topics/log/export", Accept=accept)
     assert reader.unread.startswith(b"HTTP/1.1 %d " % status)
 
 
-def test_the_head_alone_can_be_asked_for(site: BareTopics, api: Caller) -> None:
+def test_the_head_alone_can_be_asked_for(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", 3)
     answer = site.connect().ask("HEAD", "/v0/topics/log/export")
@@ -463,7 +494,7 @@ def test_a_key_must_allow_reading_and_cover_the_name() -> None:
 # -- seqs by time ---------------------------------------------------------------------------------
 
 
-def found(api: Caller, ts: int) -> Any:
+def found(api: TopicsClient, ts: int) -> Any:
     answer = api.ask("GET", f"/v0/topics/log/seq?ts={ts}")
     assert answer.status == 200, answer
     said = answer.json
@@ -474,7 +505,7 @@ def found(api: Caller, ts: int) -> Any:
     return said
 
 
-def test_a_time_leads_to_the_first_record_of_it(site: BareTopics, api: Caller) -> None:
+def test_a_time_leads_to_the_first_record_of_it(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     assert found(api, 0) == {"seq": 1, "found": False, "head_seq": 0, "earliest_seq": 1}
     fill(api, "log", 2000)
@@ -490,6 +521,6 @@ def test_a_time_leads_to_the_first_record_of_it(site: BareTopics, api: Caller) -
 
 
 @pytest.mark.parametrize("query", ["", "?ts=", "?ts=-1", "?ts=1.5", "?ts=now"])
-def test_a_time_must_be_given(api: Caller, query: str) -> None:
+def test_a_time_must_be_given(api: TopicsClient, query: str) -> None:
     api.put("log")
     assert api.ask("GET", f"/v0/topics/log/seq{query}").refusal == (400, "invalid_request")

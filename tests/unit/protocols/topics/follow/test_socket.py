@@ -1,7 +1,7 @@
 """The WebSocket of the topics API: its commands, its refusals, its bounds."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,19 +21,22 @@ from jobyard.wire.http.websocket import (
     OP_PONG,
     OP_TEXT,
 )
-from tests.support.bare_streams import Line, Site
-from tests.support.http_text import handshake, ws_frame, ws_frames
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.http_text import handshake, ws_frame, ws_frames
+from tests.support.doors.streams import StreamsSite
+from tests.support.site.storage import MemoryStorage
+
+if TYPE_CHECKING:
+    from tests.support.clients.streams import Line
 
 
 class Talk:
     """One socket."""
 
-    def __init__(self, site: Site, key: str = "") -> None:
+    def __init__(self, site: StreamsSite, key: str = "") -> None:
         self.site = site
         self.line: Line = site.connect(key)
         self.line.send("GET", "/v0/ws", **handshake())
-        head = self.line.hear()
+        head = self.line.end_turn()
         assert head.startswith(b"HTTP/1.1 101 "), head
         assert head.endswith(b"\r\n\r\n")
 
@@ -42,7 +45,7 @@ class Talk:
 
     def frames(self) -> list[tuple[int, bytes]]:
         """Return what came since."""
-        return ws_frames(self.line.hear())
+        return ws_frames(self.line.end_turn())
 
     def heard(self) -> list[Any]:
         """Return the messages that came since."""
@@ -71,7 +74,7 @@ def ops(messages: list[Any]) -> list[str]:
 
 
 def test_what_is_published_is_answered_like_a_write() -> None:
-    site = Site()
+    site = StreamsSite()
     talk = Talk(site)
     records = [{"data": 1, "tag": "t"}, {"data": 2}]
     assert talk.say("publish", topic="a", records=records, node="n", request_id="x") == [
@@ -98,7 +101,7 @@ def test_what_is_published_is_answered_like_a_write() -> None:
 
 
 def test_a_topic_is_made_as_a_publisher_says_or_not_at_all() -> None:
-    site = Site()
+    site = StreamsSite()
     talk = Talk(site)
     records = [{"data": 1}]
     assert talk.say("publish", topic="a", records=records, create=False)[0]["code"] == (
@@ -112,7 +115,7 @@ def test_a_topic_is_made_as_a_publisher_says_or_not_at_all() -> None:
 
 
 def test_a_subscriber_sees_what_is_there_and_what_comes() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, 2)
     talk = Talk(site)
     said = talk.say("subscribe", topic="a", from_seq=1, request_id=7)
@@ -136,7 +139,7 @@ def test_a_subscriber_sees_what_is_there_and_what_comes() -> None:
 
 
 def test_several_topics_are_subscribed_to_at_once() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     site.write("b", 1)
     talk = Talk(site)
@@ -149,7 +152,7 @@ def test_several_topics_are_subscribed_to_at_once() -> None:
 
 
 def test_a_subscriber_does_not_hear_itself() -> None:
-    talk = Talk(Site())
+    talk = Talk(StreamsSite())
     talk.say("publish", topic="a", records=[{"data": 0}])
     talk.say("subscribe", topic="a", tail=True, node="me", include_tags=True)
     assert data_of(talk.say("publish", topic="a", records=[{"data": 1}], node="me")) == []
@@ -159,7 +162,7 @@ def test_a_subscriber_does_not_hear_itself() -> None:
 
 
 def test_a_topic_is_followed_no_more() -> None:
-    site = Site()
+    site = StreamsSite()
     for topic in ("a", "b", "c"):
         site.write(topic, 0)
     talk = Talk(site)
@@ -175,7 +178,7 @@ def test_a_topic_is_followed_no_more() -> None:
 
 
 def test_a_topic_that_is_subscribed_to_twice_is_read_from_the_new_place() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, 2)
     talk = Talk(site)
     assert data_of(talk.say("subscribe", topic="a")) == [1, 2]
@@ -185,7 +188,7 @@ def test_a_topic_that_is_subscribed_to_twice_is_read_from_the_new_place() -> Non
 
 
 def test_losses_and_ends_are_told() -> None:
-    site = Site()
+    site = StreamsSite()
     site.ask("PUT", "/v0/topics/a", {"cap_records": 1})
     site.write("a", 1)
     site.write("a", 2)
@@ -200,7 +203,7 @@ def test_losses_and_ends_are_told() -> None:
 
 
 def test_a_ping_is_answered() -> None:
-    site = Site()
+    site = StreamsSite()
     talk = Talk(site)
     assert talk.say("ping", request_id={"a": 1}) == [
         {"op": "pong", "request_id": {"a": 1}, "ts": site.now_ms}
@@ -228,7 +231,7 @@ def test_a_ping_is_answered() -> None:
     ],
 )
 def test_a_command_that_makes_no_sense_is_refused_and_the_socket_stays(command: object) -> None:
-    talk = Talk(Site())
+    talk = Talk(StreamsSite())
     talk.send(OP_TEXT, json.dumps(command).encode())
     said = talk.heard()
     assert (ops(said)[-1], said[-1]["code"]) == ("error", "invalid_request")
@@ -238,7 +241,7 @@ def test_a_command_that_makes_no_sense_is_refused_and_the_socket_stays(command: 
 
 
 def test_a_full_topic_is_told_in_its_own_words() -> None:
-    site = Site()
+    site = StreamsSite()
     site.ask("PUT", "/v0/topics/a", {"cap_records": 1, "discard": "reject"})
     talk = Talk(site)
     talk.say("publish", topic="a", records=[{"data": 1}])
@@ -248,7 +251,7 @@ def test_a_full_topic_is_told_in_its_own_words() -> None:
 
 
 def test_nothing_is_published_any_more_in_drain_mode() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     talk = Talk(site)
     site.http.is_draining = True
@@ -257,7 +260,7 @@ def test_nothing_is_published_any_more_in_drain_mode() -> None:
 
 
 def test_a_socket_follows_only_so_many_topics() -> None:
-    site = Site()
+    site = StreamsSite()
     for i in range(TOPICS_MAX + 1):
         site.write(f"t{i}", 1)
     talk = Talk(site)
@@ -272,7 +275,7 @@ KEYS = "all,reader:r,writer:w,narrow::n."
 
 
 def test_every_command_needs_its_right() -> None:
-    site = Site(KEYS)
+    site = StreamsSite(KEYS)
     all_may = Talk(site, "all")
     for topic in ("a", "n.a"):
         assert ops(all_may.say("publish", topic=topic, records=[{"data": 1}])) == ["ack"]
@@ -294,11 +297,11 @@ def test_every_command_needs_its_right() -> None:
 
 
 def test_a_key_is_shown_in_the_head_and_nowhere_else() -> None:
-    site = Site(KEYS)
+    site = StreamsSite(KEYS)
     for path in ("/v0/ws", "/v0/ws?token=all"):
         line = site.connect()
         line.send("GET", path, **handshake())
-        assert line.hear().startswith(b"HTTP/1.1 401 ")
+        assert line.end_turn().startswith(b"HTTP/1.1 401 ")
 
 
 @pytest.mark.parametrize(
@@ -312,37 +315,37 @@ def test_a_key_is_shown_in_the_head_and_nowhere_else() -> None:
     ],
 )
 def test_a_handshake_must_be_one(changed: dict[str, str], status: int) -> None:
-    line = Site().connect()
+    line = StreamsSite().connect()
     line.send("GET", "/v0/ws", **{**handshake(), **changed})
-    assert line.hear().startswith(b"HTTP/1.1 %d " % status)
+    assert line.end_turn().startswith(b"HTTP/1.1 %d " % status)
 
 
 def test_who_does_not_ask_for_a_socket_is_told_to() -> None:
-    line = Site().connect()
+    line = StreamsSite().connect()
     line.send("GET", "/v0/ws")
-    assert b"\r\nUpgrade: websocket\r\n" in line.hear()
+    assert b"\r\nUpgrade: websocket\r\n" in line.end_turn()
 
 
 # -- bounds and ends -------------------------------------------------------------------------------
 
 
 def test_a_socket_that_is_not_read_is_sent_no_more_than_a_little() -> None:
-    site = Site()
+    site = StreamsSite()
     for _ in range(60):
         site.write("a", "x" * 50_000)
     talk = Talk(site)
     seen = data_of(talk.say("subscribe", topic="a"))
     assert 0 < len(seen) < 20
-    talk.line.ear.unsent = STREAM_MAX + 1
-    talk.line.ear.stirs = 1
+    talk.line.ears.unsent = STREAM_MAX + 1
+    talk.line.ears.stirs = 1
     assert talk.frames() == []
     talk.send(OP_TEXT, b'{"op":"ping"}')
     assert talk.frames() == []
     assert talk.line.session.unread_size() > 0
-    talk.line.ear.unsent = 0
+    talk.line.ears.unsent = 0
     pongs = 0
     while len(seen) < 60:
-        talk.line.ear.stirs = 1
+        talk.line.ears.stirs = 1
         said = talk.heard()
         pongs += ops(said).count("pong")
         seen += data_of(said)
@@ -350,7 +353,7 @@ def test_a_socket_that_is_not_read_is_sent_no_more_than_a_little() -> None:
 
 
 def test_a_close_is_answered_and_the_end() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     talk = Talk(site)
     talk.say("subscribe", topic="a")
@@ -371,7 +374,7 @@ def test_a_close_is_answered_and_the_end() -> None:
     ],
 )
 def test_what_is_no_command_ends_the_socket(frame: bytes, code: int) -> None:
-    talk = Talk(Site())
+    talk = Talk(StreamsSite())
     talk.line.session.receive(frame, talk.site.now_ms)
     opcode, content = talk.frames()[0]
     assert (opcode, int.from_bytes(content[:2], "big")) == (OP_CLOSE, code)
@@ -379,27 +382,27 @@ def test_what_is_no_command_ends_the_socket(frame: bytes, code: int) -> None:
 
 
 def test_a_silent_socket_is_asked_and_then_given_up() -> None:
-    site = Site()
+    site = StreamsSite()
     talk = Talk(site)
     for _ in range(SILENCE_MS // PING_MS - 1):
-        site.pass_ms(PING_MS)
+        site.jump(PING_MS)
         assert talk.frames() == [(OP_PING, b"")]
-    site.pass_ms(PING_MS)
+    site.jump(PING_MS)
     assert talk.frames()[0][0] == OP_CLOSE
     assert talk.line.session.is_finished
 
 
 def test_a_socket_that_answers_stays() -> None:
-    site = Site()
+    site = StreamsSite()
     talk = Talk(site)
     for _ in range(10):
-        site.pass_ms(PING_MS)
+        site.jump(PING_MS)
         assert talk.frames() == [(OP_PING, b"")]
         talk.send(OP_PONG, b"")
 
 
 def test_a_server_that_stops_says_goodbye() -> None:
-    talk = Talk(Site())
+    talk = Talk(StreamsSite())
     talk.line.session.end_input(talk.site.now_ms)
     frame = talk.line.session.take_output()
     assert frame == bytes((0x88, 2)) + CLOSE_GOING_AWAY.to_bytes(2, "big")
@@ -407,11 +410,11 @@ def test_a_server_that_stops_says_goodbye() -> None:
 
 def test_a_topic_whose_text_is_damaged_is_read_no_further_and_others_are() -> None:
     storage = MemoryStorage()
-    site = Site(storage=storage)
+    site = StreamsSite(storage=storage)
     site.yard.bodies._budget = 0
     for first in range(0, 2 * CHUNK_ROWS, 512):
         site.write("a", *range(first, first + 512))
-        site.open.commit()
+        site.commit()
     site.write("b", 1)
     chunk = site.yard.logs["a"].chunks[0]
     assert chunk.is_cold

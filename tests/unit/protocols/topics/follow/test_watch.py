@@ -8,13 +8,14 @@ import pytest
 
 from jobyard.protocols.http.limits import STREAM_MAX
 from jobyard.protocols.topics.follow.watch import TOPICS_MAX, WATCH_IDLE_MS
-from tests.support.bare_streams import Event, Site
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.streams import StreamEvent
+from tests.support.doors.streams import StreamsSite
+from tests.support.site.storage import MemoryStorage
 
-RETRY = Event("", "retry", 2000)
+RETRY = StreamEvent("", "retry", 2000)
 
 
-def begin(site: Site, topics: dict[str, object], key: str = "", **more: object) -> str:
+def begin(site: StreamsSite, topics: dict[str, object], key: str = "", **more: object) -> str:
     """Make a watch; return the path of its stream."""
     status, answer = site.ask("POST", "/v0/watch", {"topics": topics, **more}, key)
     assert status == 200, answer
@@ -23,7 +24,7 @@ def begin(site: Site, topics: dict[str, object], key: str = "", **more: object) 
     return path
 
 
-def shown(events: list[Event], topic: str = "") -> list[object]:
+def shown(events: list[StreamEvent], topic: str = "") -> list[object]:
     """Return the data of all records in some events."""
     return [
         record["data"]
@@ -33,11 +34,11 @@ def shown(events: list[Event], topic: str = "") -> list[object]:
     ]
 
 
-def names(events: list[Event]) -> list[str]:
+def names(events: list[StreamEvent]) -> list[str]:
     return [event.name for event in events]
 
 
-def place(event: Event) -> Any:
+def place(event: StreamEvent) -> Any:
     """Return the cursors that an id holds."""
     assert "=" not in event.id
     return json.loads(urlsafe_b64decode(event.id + "=" * (-len(event.id) % 4)))
@@ -51,7 +52,7 @@ def made_id(cursors: object) -> str:
 
 
 def test_a_watch_tells_where_it_begins() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, 2, 3)
     site.write("b", 1)
     topics = {"a": {"from_seq": 1}, "b": {"tail": True}}
@@ -85,7 +86,7 @@ def test_a_watch_tells_where_it_begins() -> None:
     ],
 )
 def test_a_watch_that_asks_for_nonsense_is_refused(body: object) -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     status, answer = site.ask("POST", "/v0/watch", body)
     assert (status, answer["error"]["code"]) == (400, "invalid_request")
@@ -93,7 +94,7 @@ def test_a_watch_that_asks_for_nonsense_is_refused(body: object) -> None:
 
 
 def test_a_topic_that_is_not_there_is_refused_or_left_out() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     body: dict[str, object] = {"topics": {"a": None, "b": {}}}
     status, answer = site.ask("POST", "/v0/watch", body)
@@ -105,12 +106,12 @@ def test_a_topic_that_is_not_there_is_refused_or_left_out() -> None:
 
 def test_lenience_is_for_topics_that_are_not_there_and_not_for_wrong_words() -> None:
     body: dict[str, object] = {"topics": {"nothing": {"tail": {}}}}
-    status, answer = Site().ask("POST", "/v0/watch?lenient=true", body)
+    status, answer = StreamsSite().ask("POST", "/v0/watch?lenient=true", body)
     assert (status, answer["error"]["code"]) == (400, "invalid_request")
 
 
 def test_there_are_only_so_many_watches() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     site.door.limits.watches = 1
     begin(site, {"a": {}})
@@ -123,7 +124,7 @@ def test_there_are_only_so_many_watches() -> None:
 
 
 def test_a_stream_shows_what_is_there_and_then_what_comes() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, 2)
     line = site.connect()
     events = line.open_stream(begin(site, {"a": {}}))
@@ -149,7 +150,7 @@ def test_a_stream_shows_what_is_there_and_then_what_comes() -> None:
 
 
 def test_what_comes_in_one_turn_is_shown_together() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 0)
     line = site.connect()
     line.open_stream(begin(site, {"a": {"tail": True}}))
@@ -161,7 +162,7 @@ def test_what_comes_in_one_turn_is_shown_together() -> None:
 
 
 def test_ids_name_the_place_in_every_topic() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     site.write("b", 1, 2)
     line = site.connect()
@@ -172,7 +173,7 @@ def test_ids_name_the_place_in_every_topic() -> None:
 
 
 def test_a_long_topic_is_shown_in_turns_with_others() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", *range(10))
     site.write("b", *range(2))
     line = site.connect()
@@ -190,7 +191,7 @@ def test_a_long_topic_is_shown_in_turns_with_others() -> None:
 
 
 def test_a_reader_sees_what_it_asks_for() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, tag="t", node="me", meta={"k": 1})
     site.write("a", 2, tag="t", node="you", meta={"k": 2})
     path = begin(site, {"a": {}}, node="me", include_tags=True, include_data=False)
@@ -203,7 +204,7 @@ def test_a_reader_sees_what_it_asks_for() -> None:
 
 
 def test_own_records_move_the_cursor_without_a_word() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, node="me")
     line = site.connect()
     path = begin(site, {"a": {}}, node="me")
@@ -213,7 +214,7 @@ def test_own_records_move_the_cursor_without_a_word() -> None:
 
 
 def test_a_reader_that_comes_too_late_is_told_what_it_missed() -> None:
-    site = Site()
+    site = StreamsSite()
     site.ask("PUT", "/v0/topics/a", {"cap_records": 2})
     site.write("a", 1, 2)
     site.write("a", 3)
@@ -239,7 +240,7 @@ def test_a_reader_that_comes_too_late_is_told_what_it_missed() -> None:
 
 
 def test_a_topic_that_is_deleted_ends_alone() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     site.write("b", 1)
     line = site.connect()
@@ -258,7 +259,7 @@ def test_a_topic_that_is_deleted_ends_alone() -> None:
 
 
 def test_a_topic_deleted_and_made_anew_between_two_streams_is_another() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
     site.ask("DELETE", "/v0/topics/a")
@@ -267,7 +268,7 @@ def test_a_topic_deleted_and_made_anew_between_two_streams_is_another() -> None:
 
 
 def test_jobs_of_a_queue_are_shown_as_they_come() -> None:
-    site = Site()
+    site = StreamsSite()
     site.ask("PUT", "/v0/topics/q", {"type": "queue"})
     site.write("q", 1)
     line = site.connect()
@@ -282,7 +283,7 @@ def test_jobs_of_a_queue_are_shown_as_they_come() -> None:
     assert status == 200
     assert line.events() == []
     site.ask("DELETE", "/v0/topics/q")
-    site.pass_ms(15_000)
+    site.jump(15_000)
     deleted = line.events()[-1]
     assert (deleted.name, deleted.data["head_seq"]) == ("topic-deleted", 2)
     line.close()
@@ -290,7 +291,7 @@ def test_jobs_of_a_queue_are_shown_as_they_come() -> None:
 
 
 def test_a_reader_of_a_queue_is_told_what_it_missed_and_shown_what_ran_meanwhile() -> None:
-    site = Site()
+    site = StreamsSite()
     site.ask("PUT", "/v0/topics/q", {"type": "queue", "cap_records": 2})
     site.write("q", 1, 2)
     site.ask("POST", "/v0/topics/q/claim", {"node": "n"})
@@ -307,25 +308,25 @@ def test_a_reader_of_a_queue_is_told_what_it_missed_and_shown_what_ran_meanwhile
 
 
 def test_a_quiet_stream_says_that_it_is_there() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     line = site.connect()
     line.open_stream(begin(site, {"a": {}}, heartbeat_ms=1))
-    site.pass_ms(999)
+    site.jump(999)
     assert line.events() == []
-    site.pass_ms(1)
-    assert line.events() == [Event("", "", f"hb {site.now_ms}")]
-    site.pass_ms(600)
+    site.jump(1)
+    assert line.events() == [StreamEvent("", "", f"hb {site.now_ms}")]
+    site.jump(600)
     site.write("a", 2)
     assert names(line.events()) == ["record", "caught-up"]
-    site.pass_ms(400)
+    site.jump(400)
     assert line.events() == []
-    site.pass_ms(600)
+    site.jump(600)
     assert names(line.events()) == [""]
 
 
 def test_ids_that_no_head_could_hold_are_left_out() -> None:
-    site = Site()
+    site = StreamsSite()
     topics = [f"{i}-" + "x" * 200 for i in range(30)]
     for topic in topics:
         site.write(topic, 1)
@@ -342,7 +343,7 @@ def test_ids_that_no_head_could_hold_are_left_out() -> None:
 
 
 def test_the_next_stream_goes_on_where_the_last_one_was() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, 2)
     path = begin(site, {"a": {}})
     line = site.connect()
@@ -353,7 +354,7 @@ def test_the_next_stream_goes_on_where_the_last_one_was() -> None:
 
 
 def test_a_reader_may_go_back_and_not_ahead() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1, 2, 3)
     site.write("b", 1, 2, 3)
     path = begin(site, {"a": {}, "b": {"from_seq": 1}})
@@ -368,7 +369,7 @@ def test_a_reader_may_go_back_and_not_ahead() -> None:
     "last_id", ["17", "%%%", made_id([]), made_id({"a": -1}), made_id({"a": "0"}), "e" * 4000]
 )
 def test_an_id_that_is_none_of_ours_says_nothing(last_id: str) -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
     site.connect().open_stream(path)
@@ -376,16 +377,16 @@ def test_an_id_that_is_none_of_ours_says_nothing(last_id: str) -> None:
 
 
 def test_a_second_stream_ends_the_first() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
     first = site.connect()
     first.open_stream(path)
     second = site.connect()
     second.open_stream(path)
-    assert first.hear().endswith(b"0\r\n\r\n")
+    assert first.end_turn().endswith(b"0\r\n\r\n")
     site.write("a", 2)
-    assert first.hear() == b""
+    assert first.end_turn() == b""
     assert shown(second.events()) == [2]
     first.close()
     site.write("a", 3)
@@ -393,37 +394,37 @@ def test_a_second_stream_ends_the_first() -> None:
 
 
 def test_a_watch_that_nobody_comes_back_to_is_forgotten() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
-    site.pass_ms(WATCH_IDLE_MS - 1)
+    site.jump(WATCH_IDLE_MS - 1)
     line = site.connect()
     line.open_stream(path)
-    site.pass_ms(2 * WATCH_IDLE_MS)
+    site.jump(2 * WATCH_IDLE_MS)
     assert len(site.door.watches) == 1
     line.close()
-    site.pass_ms(WATCH_IDLE_MS - 1)
+    site.jump(WATCH_IDLE_MS - 1)
     assert len(site.door.watches) == 1
-    site.pass_ms(1)
+    site.jump(1)
     assert site.door.watches == {}
     status, answer = site.ask("GET", path)
     assert (status, answer["error"]["code"]) == (404, "not_found")
 
 
 def test_a_reader_that_vanishes_leaves_nothing_behind() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     line = site.connect()
     line.open_stream(begin(site, {"a": {}}))
     line.close()
     assert site.yard.logs["a"].readers == {}
     timers = len(site.yard.timers.items)
-    site.pass_ms(WATCH_IDLE_MS)
+    site.jump(WATCH_IDLE_MS)
     assert len(site.yard.timers.items) == timers - 1 == 0
 
 
 def test_a_stream_is_told_that_the_server_stops() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     line = site.connect()
     line.open_stream(begin(site, {"a": {}}))
@@ -438,8 +439,8 @@ def test_a_stream_is_told_that_the_server_stops() -> None:
 # -- slow readers ----------------------------------------------------------------------------------
 
 
-def slow_site(count: int) -> tuple[Site, str]:
-    site = Site()
+def slow_site(count: int) -> tuple[StreamsSite, str]:
+    site = StreamsSite()
     for _ in range(count):
         site.write("a", "x" * 50_000)
     return site, begin(site, {"a": {}})
@@ -452,31 +453,31 @@ def test_a_reader_that_does_not_read_is_sent_no_more_than_a_little() -> None:
     assert line.session.is_stalled
     assert 0 < len(shown(events)) < 20
     seen = shown(events)
-    line.ear.unsent = STREAM_MAX + 1
-    line.ear.stirs = 1
+    line.ears.unsent = STREAM_MAX + 1
+    line.ears.stirs = 1
     assert line.events() == []
-    line.ear.unsent = 0
-    line.ear.stirs = 1
+    line.ears.unsent = 0
+    line.ears.stirs = 1
     while more := shown(line.events()):
         seen += more
-        line.ear.stirs = 1
+        line.ears.stirs = 1
     assert len(seen) == 60
     assert not line.session.is_stalled
 
 
 def test_heartbeats_do_not_pile_up() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     line = site.connect()
     line.open_stream(begin(site, {"a": {}}))
-    line.ear.unsent = 1
+    line.ears.unsent = 1
     for _ in range(100):
-        site.pass_ms(15_000)
+        site.jump(15_000)
     assert len(line.session.out) == 0
 
 
 def test_what_never_left_the_connection_is_shown_to_the_next_stream() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
     line = site.connect()
@@ -486,20 +487,20 @@ def test_what_never_left_the_connection_is_shown_to_the_next_stream() -> None:
     # All of this has been sent when the stream next continues, so only what follows is uncertain.
     site.write("a", 3)
     assert shown(line.events()) == [3]
-    line.ear.unsent = 10
+    line.ears.unsent = 10
     line.close()
     assert shown(site.connect().open_stream(path)) == [3]
 
 
 def test_a_stream_that_takes_over_shows_what_the_one_before_did_not_get_rid_of() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
     first = site.connect()
     first.open_stream(path)
     site.write("a", 2)
     assert shown(first.events()) == [2]
-    first.ear.unsent = 10
+    first.ears.unsent = 10
     second = site.connect()
     assert shown(second.open_stream(path)) == [2]
 
@@ -520,14 +521,14 @@ KEYS = "all,reader:r,other:r,narrow:r:n.|m.,writer:w"
     ],
 )
 def test_a_watch_needs_the_right_to_read_what_it_names(key: str, topic: str, status: int) -> None:
-    site = Site(KEYS)
+    site = StreamsSite(KEYS)
     for name in ("a", "m.a"):
         site.ask("POST", f"/v0/topics/{name}", {"records": [{"data": 1}]}, "all")
     assert site.ask("POST", "/v0/watch", {"topics": {topic: {}}}, key)[0] == status
 
 
 def test_a_watch_opens_only_with_the_key_that_made_it() -> None:
-    site = Site(KEYS)
+    site = StreamsSite(KEYS)
     site.ask("POST", "/v0/topics/a", {"records": [{"data": 1}]}, "all")
     path = begin(site, {"a": {}}, "reader")
     assert site.ask("GET", path)[0] == 401
@@ -537,21 +538,21 @@ def test_a_watch_opens_only_with_the_key_that_made_it() -> None:
 
 
 def test_a_stream_is_not_for_those_who_cannot_read_it() -> None:
-    site = Site()
+    site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
     line = site.connect()
     line.send("GET", path, Accept="application/json")
-    assert line.hear().startswith(b"HTTP/1.1 406 ")
+    assert line.end_turn().startswith(b"HTTP/1.1 406 ")
     assert site.yard.logs["a"].readers == {}
 
 
 def test_what_is_shown_waits_for_its_batch() -> None:
-    site = Site(storage=MemoryStorage())
+    site = StreamsSite(storage=MemoryStorage())
     site.write("a", 1)
     line = site.connect()
     line.open_stream(begin(site, {"a": {}}))
-    site.open.journal.commit()
+    site.journal.commit()
     site.write("a", 2)
     assert shown(line.events()) == [2]
-    assert line.session.awaits == site.yard.logs["a"].batch == site.open.journal.open_number
+    assert line.session.awaits == site.yard.logs["a"].batch == site.journal.open_number

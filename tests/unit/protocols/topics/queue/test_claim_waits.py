@@ -4,17 +4,18 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller, said
+from tests.support.clients.topics import TopicsClient, said
+from tests.support.doors.topics import BareTopics
 
 
 @pytest.fixture
-def queue(api: Caller) -> str:
+def queue(api: TopicsClient) -> str:
     """An empty queue."""
     api.put("q", type="queue")
     return "q"
 
 
-def claims(site: BareTopics, **query: object) -> Caller:
+def claims(site: BareTopics, **query: object) -> TopicsClient:
     """Let a node claim from an empty queue."""
     caller = site.connect()
     caller.send("POST", "/v0/topics/q/claim", {"node": "w", "wait_ms": 5000, **query})
@@ -22,20 +23,20 @@ def claims(site: BareTopics, **query: object) -> Caller:
     return caller
 
 
-def answer_of(caller: Caller) -> Any:
+def answer_of(caller: TopicsClient) -> Any:
     answer = caller.hear()
     assert answer is not None
     return said(answer)
 
 
-def seqs(caller: Caller) -> list[int]:
+def seqs(caller: TopicsClient) -> list[int]:
     return [one["$seq"] for one in answer_of(caller)["claimed"]]
 
 
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_who_waits_is_given_what_comes(site: BareTopics, api: Caller, queue: str) -> None:
+def test_who_waits_is_given_what_comes(site: BareTopics, api: TopicsClient, queue: str) -> None:
     before = site.timers()
     caller = claims(site, lease_ms=700)
     site.tick(1000)
@@ -53,14 +54,14 @@ def test_who_waits_is_given_what_comes(site: BareTopics, api: Caller, queue: str
 
 
 def test_who_waits_for_many_is_given_those_that_come_together(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     caller = claims(site, max=3)
     api.ok(queue, {"records": [{"data": at, "priority": at} for at in range(5)]})
     assert seqs(caller) == [3, 4, 5]
 
 
-def test_those_who_wait_are_served_in_turn(site: BareTopics, api: Caller, queue: str) -> None:
+def test_those_who_wait_are_served_in_turn(site: BareTopics, api: TopicsClient, queue: str) -> None:
     first = claims(site, node="a")
     second = claims(site, node="b")
     api.write(queue, 1)
@@ -71,7 +72,7 @@ def test_those_who_wait_are_served_in_turn(site: BareTopics, api: Caller, queue:
 
 
 def test_a_job_that_comes_back_is_given_to_who_waits(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.write(queue, 1, 2)
     api.claim(queue, node="a", max=2, lease_ms=1000)
@@ -103,7 +104,7 @@ def test_nobody_waits_longer_than_half_a_minute(site: BareTopics, queue: str) ->
     assert seqs(caller) == []
 
 
-def test_who_leaves_is_given_nothing(site: BareTopics, api: Caller, queue: str) -> None:
+def test_who_leaves_is_given_nothing(site: BareTopics, api: TopicsClient, queue: str) -> None:
     before = site.timers()
     caller = claims(site)
     caller.close()
@@ -119,7 +120,9 @@ def test_who_sends_no_more_is_answered_at_once(site: BareTopics, queue: str) -> 
     assert seqs(caller) == []
 
 
-def test_what_was_given_outlives_the_connection(site: BareTopics, api: Caller, queue: str) -> None:
+def test_what_was_given_outlives_the_connection(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     caller = claims(site, lease_ms=1000)
     api.write(queue, 1)
     caller.close()
@@ -129,7 +132,7 @@ def test_what_was_given_outlives_the_connection(site: BareTopics, api: Caller, q
 
 
 def test_who_waits_is_told_that_the_topic_was_removed(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     before = site.timers()
     caller = claims(site)
@@ -142,7 +145,7 @@ def test_who_waits_is_told_that_the_topic_was_removed(
 
 
 @pytest.mark.parametrize("wait_ms", [-1, "5", 1.5, []])
-def test_a_time_that_is_none(api: Caller, queue: str, wait_ms: object) -> None:
+def test_a_time_that_is_none(api: TopicsClient, queue: str, wait_ms: object) -> None:
     answer = api.post(f"{queue}/claim", {"node": "w", "wait_ms": wait_ms})
     assert answer.refusal == (400, "invalid_request")
 
@@ -150,7 +153,7 @@ def test_a_time_that_is_none(api: Caller, queue: str, wait_ms: object) -> None:
 # -- sharing ---------------------------------------------------------------------------------------
 
 
-def share(site: BareTopics, node: str, most: int) -> Caller:
+def share(site: BareTopics, node: str, most: int) -> TopicsClient:
     """Claim where claims are served together."""
     caller = site.connect()
     caller.send("POST", "/v0/topics/q/claim", {"node": node, "max": most})
@@ -158,7 +161,7 @@ def share(site: BareTopics, node: str, most: int) -> Caller:
     return caller
 
 
-def test_claims_that_come_together_share(site: BareTopics, api: Caller) -> None:
+def test_claims_that_come_together_share(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     before = site.timers()
     api.write("q", *range(20))
@@ -173,7 +176,7 @@ def test_claims_that_come_together_share(site: BareTopics, api: Caller) -> None:
     assert site.timers() == before + 4
 
 
-def test_what_one_leaves_others_get(site: BareTopics, api: Caller) -> None:
+def test_what_one_leaves_others_get(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     api.write("q", *range(10))
     callers = [share(site, "a", 1), share(site, "b", 9), share(site, "c", 3)]
@@ -181,7 +184,9 @@ def test_what_one_leaves_others_get(site: BareTopics, api: Caller) -> None:
     assert [len(seqs(caller)) for caller in callers] == [1, 6, 3]
 
 
-def test_who_leaves_before_the_shares_are_dealt_gets_none(site: BareTopics, api: Caller) -> None:
+def test_who_leaves_before_the_shares_are_dealt_gets_none(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     api.write("q", *range(4))
     first, second = share(site, "a", 4), share(site, "b", 4)
@@ -190,7 +195,7 @@ def test_who_leaves_before_the_shares_are_dealt_gets_none(site: BareTopics, api:
     assert seqs(second) == [1, 2, 3, 4]
 
 
-def test_a_topic_that_is_removed_has_no_shares(site: BareTopics, api: Caller) -> None:
+def test_a_topic_that_is_removed_has_no_shares(site: BareTopics, api: TopicsClient) -> None:
     before = site.timers()
     api.put("q", type="queue", claim_jitter_ms=50)
     api.write("q", 1)
@@ -205,7 +210,7 @@ def test_a_topic_that_is_removed_has_no_shares(site: BareTopics, api: Caller) ->
 # -- sharing future jobs ---------------------------------------------------------------------------
 
 
-def test_who_waits_shares_what_comes(site: BareTopics, api: Caller) -> None:
+def test_who_waits_shares_what_comes(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     before = site.timers()
     callers = [claims(site, node=node, max=10) for node in "abc"]
@@ -221,7 +226,7 @@ def test_who_waits_shares_what_comes(site: BareTopics, api: Caller) -> None:
 
 @pytest.mark.parametrize(("wait_ms", "heard_ms"), [(0, 50), (20, 50), (50, 50), (700, 700)])
 def test_who_waits_for_a_share_in_vain_is_told_so_in_time(
-    site: BareTopics, api: Caller, wait_ms: int, heard_ms: int
+    site: BareTopics, api: TopicsClient, wait_ms: int, heard_ms: int
 ) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     before = site.timers()
@@ -234,7 +239,7 @@ def test_who_waits_for_a_share_in_vain_is_told_so_in_time(
 
 
 def test_whose_time_ends_within_the_window_gets_a_share_all_the_same(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     caller = claims(site, wait_ms=1000)
@@ -246,7 +251,9 @@ def test_whose_time_ends_within_the_window_gets_a_share_all_the_same(
     assert seqs(caller) == [1]
 
 
-def test_who_leaves_or_sends_no_more_waits_for_no_share(site: BareTopics, api: Caller) -> None:
+def test_who_leaves_or_sends_no_more_waits_for_no_share(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     before = site.timers()
     first, second = claims(site), claims(site)
@@ -258,7 +265,7 @@ def test_who_leaves_or_sends_no_more_waits_for_no_share(site: BareTopics, api: C
 
 
 def test_who_waits_for_a_share_is_told_that_the_topic_was_removed(
-    site: BareTopics, api: Caller
+    site: BareTopics, api: TopicsClient
 ) -> None:
     before = site.timers()
     api.put("q", type="queue", claim_jitter_ms=50)
@@ -271,7 +278,7 @@ def test_who_waits_for_a_share_is_told_that_the_topic_was_removed(
     assert site.timers() == before
 
 
-def test_streams_share_with_claims(site: BareTopics, api: Caller) -> None:
+def test_streams_share_with_claims(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue", claim_jitter_ms=50)
     worker = site.connect()
     worker.listen("/v0/topics/q/work?node=s&max=3")

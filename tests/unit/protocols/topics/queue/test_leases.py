@@ -4,14 +4,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 CALLS = ("claim", "ack", "nack", "dead-letter", "extend", "redrive", "purge")
 
 
 @pytest.fixture
-def queue(api: Caller) -> str:
+def queue(api: TopicsClient) -> str:
     """A queue with five jobs."""
     api.put("q", type="queue")
     api.write("q", *"abcde")
@@ -33,7 +34,7 @@ def end(seqs: list[int], node: str = "w", **fields: object) -> dict[str, object]
 # -- claiming --------------------------------------------------------------------------------------
 
 
-def test_a_claim(site: BareTopics, api: Caller) -> None:
+def test_a_claim(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data": {"a": 1}, "tag": "t", "node": "p", "meta": {"m": 1}}]})
     api.write("q", "b")
@@ -57,12 +58,12 @@ def test_a_claim(site: BareTopics, api: Caller) -> None:
     assert api.claim("q") == {"topic": "q", "claimed": [], "count": 0, "ready": 0}
 
 
-def test_a_claim_tells_that_nobody_held_it_back(api: Caller, queue: str) -> None:
+def test_a_claim_tells_that_nobody_held_it_back(api: TopicsClient, queue: str) -> None:
     found = api.post(f"{queue}/claim", {"node": "w"}).json
     assert found["performance"]["throttle_wait_ms"] == 0
 
 
-def test_jobs_are_claimed_in_order_and_by_one_only(api: Caller, queue: str) -> None:
+def test_jobs_are_claimed_in_order_and_by_one_only(api: TopicsClient, queue: str) -> None:
     assert seqs(api.claim(queue, max=2)) == [1, 2]
     assert seqs(api.claim(queue, max=2, node="x")) == [3, 4]
     assert seqs(api.claim(queue, max=2)) == [5]
@@ -72,7 +73,7 @@ def test_jobs_are_claimed_in_order_and_by_one_only(api: Caller, queue: str) -> N
 @pytest.mark.parametrize(
     ("most", "count"), [(None, 1), (0, 1), (1, 1), (1000, 1000), (1001, 1000), (1 << 64, 1000)]
 )
-def test_a_claim_takes_at_most_so_many(api: Caller, most: int | None, count: int) -> None:
+def test_a_claim_takes_at_most_so_many(api: TopicsClient, most: int | None, count: int) -> None:
     api.put("q", type="queue")
     api.write("q", *range(1100))
     answer = api.claim("q", max=most)
@@ -80,7 +81,7 @@ def test_a_claim_takes_at_most_so_many(api: Caller, most: int | None, count: int
     assert seqs(answer) == list(range(1, count + 1))
 
 
-def test_a_claim_takes_no_more_than_an_answer_should_hold(api: Caller) -> None:
+def test_a_claim_takes_no_more_than_an_answer_should_hold(api: TopicsClient) -> None:
     api.put("q", type="queue")
     for _ in range(7):
         api.write("q", *["x" * ((1 << 20) - 2)] * 10)
@@ -94,7 +95,7 @@ def test_a_claim_takes_no_more_than_an_answer_should_hold(api: Caller) -> None:
     [(None, 700), (0, 100), (99, 100), (86_400_001, 86_400_000), (1 << 64, 86_400_000)],
 )
 def test_a_lease_lasts_as_long_as_it_may(
-    site: BareTopics, api: Caller, lease_ms: int | None, lasts: int
+    site: BareTopics, api: TopicsClient, lease_ms: int | None, lasts: int
 ) -> None:
     api.put("q", type="queue", lease_ms=700)
     api.write("q", 1)
@@ -105,7 +106,7 @@ def test_a_lease_lasts_as_long_as_it_may(
 
 
 def test_what_came_back_goes_before_what_was_never_delivered(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.claim(queue, max=3)
     api.ok("q/nack", end([3, 1]))
@@ -118,7 +119,7 @@ def test_what_came_back_goes_before_what_was_never_delivered(
 
 
 def test_every_claim_is_counted_and_has_a_name_of_its_own(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     first = api.claim(queue)
     api.ok("q/nack", end([1]))
@@ -149,13 +150,13 @@ def test_every_claim_is_counted_and_has_a_name_of_its_own(
         b"{",
     ],
 )
-def test_a_claim_that_is_none_takes_nothing(api: Caller, queue: str, body: object) -> None:
+def test_a_claim_that_is_none_takes_nothing(api: TopicsClient, queue: str, body: object) -> None:
     answer = api.post(f"{queue}/claim", body, {"Content-Type": "application/json"})
     assert answer.refusal == (400, "invalid_request")
     assert api.state(queue)["queue"]["ready"] == 5
 
 
-def test_a_node_may_be_any_short_text(api: Caller, queue: str) -> None:
+def test_a_node_may_be_any_short_text(api: TopicsClient, queue: str) -> None:
     node = "ä" * 64
     assert seqs(api.claim(queue, node=node)) == [1]
     assert api.ok("q/ack", end([1], node))["acked"] == 1
@@ -164,7 +165,7 @@ def test_a_node_may_be_any_short_text(api: Caller, queue: str) -> None:
 # -- the end of a lease ----------------------------------------------------------------------------
 
 
-def test_an_ack_removes_jobs(api: Caller, queue: str) -> None:
+def test_an_ack_removes_jobs(api: TopicsClient, queue: str) -> None:
     api.claim(queue, max=3)
     assert api.ok("q/ack", end([2, 9, 1, 4])) == {
         "topic": "q",
@@ -179,13 +180,30 @@ def test_an_ack_removes_jobs(api: Caller, queue: str) -> None:
     assert api.ok("q/ack", end([]))["acked"] == 0
 
 
-def test_a_seq_that_is_said_twice_counts_once(api: Caller, queue: str) -> None:
+def test_a_seq_that_is_said_twice_counts_once(api: TopicsClient, queue: str) -> None:
     api.claim(queue)
     answer = api.ok("q/ack", end([1, 1]))
     assert (answer["acked"], answer["skipped"]) == (1, [1])
 
 
-def test_a_nack_gives_jobs_back(site: BareTopics, api: Caller, queue: str) -> None:
+@pytest.mark.parametrize("verb", ["nack", "dead-letter"])
+def test_an_error_has_at_most_four_kilobytes(
+    site: BareTopics, api: TopicsClient, queue: str, verb: str
+) -> None:
+    assert queue
+    api.claim("q", node="w", max=2)
+    for wrong in ("x" * 4097, "\N{SNOWMAN}" * 1366, 7, ["x"]):
+        refused = api.post(f"q/{verb}", end([1], error=wrong))
+        assert (refused.status, refused.json["error"]["code"]) == (400, "invalid_request")
+    api.ok(f"q/{verb}", end([1], error="x" * 4096))
+    job = site.yard.jobs.get(1)
+    assert job is not None
+    assert job.details is not None
+    assert job.details.last_error == "x" * 4096
+    api.ok(f"q/{verb}", end([2], error=None))
+
+
+def test_a_nack_gives_jobs_back(site: BareTopics, api: TopicsClient, queue: str) -> None:
     api.claim(queue, max=4)
     assert api.ok("q/nack", end([1, 7])) == {
         "topic": "q",
@@ -203,7 +221,7 @@ def test_a_nack_gives_jobs_back(site: BareTopics, api: Caller, queue: str) -> No
     assert seqs(api.claim(queue, max=9)) == [2]
 
 
-def test_an_extend_sets_the_deadline(site: BareTopics, api: Caller, queue: str) -> None:
+def test_an_extend_sets_the_deadline(site: BareTopics, api: TopicsClient, queue: str) -> None:
     api.claim(queue, max=2, lease_ms=1000)
     site.tick(500)
     assert api.ok("q/extend", end([1, 3], lease_ms=2000)) == {
@@ -222,7 +240,7 @@ def test_an_extend_sets_the_deadline(site: BareTopics, api: Caller, queue: str) 
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
-def test_leases_of_others_are_skipped(api: Caller, queue: str, verb: str) -> None:
+def test_leases_of_others_are_skipped(api: TopicsClient, queue: str, verb: str) -> None:
     api.claim(queue, max=2, node="me")
     answer = api.ok(f"q/{verb}", end([1, 2], "you", lease_ms=1000))
     assert answer["skipped"] == [1, 2]
@@ -231,7 +249,7 @@ def test_leases_of_others_are_skipped(api: Caller, queue: str, verb: str) -> Non
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 def test_a_lease_that_is_over_is_skipped(
-    site: BareTopics, api: Caller, queue: str, verb: str
+    site: BareTopics, api: TopicsClient, queue: str, verb: str
 ) -> None:
     api.claim(queue, lease_ms=1000)
     site.tick(999)
@@ -245,7 +263,7 @@ def test_a_lease_that_is_over_is_skipped(
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
 def test_the_name_of_a_lease_fences_off_a_stale_worker(
-    site: BareTopics, api: Caller, queue: str, verb: str
+    site: BareTopics, api: TopicsClient, queue: str, verb: str
 ) -> None:
     stale = lease_id(api.claim(queue, lease_ms=1000))
     site.tick(1001)
@@ -257,7 +275,7 @@ def test_the_name_of_a_lease_fences_off_a_stale_worker(
     assert api.ok(path, end([1, 2], lease_ids=[fresh, fresh], lease_ms=1000))["skipped"] == [2]
 
 
-def test_an_empty_name_is_no_name(api: Caller, queue: str) -> None:
+def test_an_empty_name_is_no_name(api: TopicsClient, queue: str) -> None:
     api.claim(queue, max=2)
     answer = api.ok("q/ack", end([1, 2], lease_ids=["", "nonsense"]))
     assert (answer["acked"], answer["skipped"]) == (1, [2])
@@ -286,7 +304,7 @@ def test_an_empty_name_is_no_name(api: Caller, queue: str) -> None:
     ],
 )
 def test_an_end_that_is_none_ends_nothing(
-    api: Caller, queue: str, verb: str, fields: dict[str, object]
+    api: TopicsClient, queue: str, verb: str, fields: dict[str, object]
 ) -> None:
     api.claim(queue)
     body = {**end([1], lease_ms=1000), **fields}
@@ -306,14 +324,16 @@ def test_an_end_that_is_none_ends_nothing(
         ("extend", {"lease_ms": "x"}),
     ],
 )
-def test_times_that_are_none(api: Caller, queue: str, verb: str, fields: dict[str, object]) -> None:
+def test_times_that_are_none(
+    api: TopicsClient, queue: str, verb: str, fields: dict[str, object]
+) -> None:
     api.claim(queue)
     assert api.post(f"q/{verb}", {**end([1]), **fields}).refusal == (400, "invalid_request")
     assert api.state(queue)["queue"]["in_flight"] == 1
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack", "extend"])
-def test_a_call_names_a_thousand_seqs_at_most(api: Caller, verb: str) -> None:
+def test_a_call_names_a_thousand_seqs_at_most(api: TopicsClient, verb: str) -> None:
     api.put("q", type="queue")
     api.write("q", *range(1000))
     api.claim("q", max=1000)
@@ -324,13 +344,13 @@ def test_a_call_names_a_thousand_seqs_at_most(api: Caller, verb: str) -> None:
     assert api.ok(f"q/{verb}", body)["skipped"] == []
 
 
-def test_a_delay_may_last_a_day(api: Caller, queue: str) -> None:
+def test_a_delay_may_last_a_day(api: TopicsClient, queue: str) -> None:
     api.claim(queue)
     assert api.ok("q/nack", end([1], delay_ms=86_400_000))["nacked"] == 1
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_log_has_no_jobs(api: Caller, call: str) -> None:
+def test_a_log_has_no_jobs(api: TopicsClient, call: str) -> None:
     api.put("t")
     assert api.post(f"t/{call}", end([1], lease_ms=1000)).refusal == (409, "not_a_queue")
     assert api.ask("GET", "/v0/topics/t/work?node=w").refusal == (409, "not_a_queue")
@@ -339,7 +359,7 @@ def test_a_log_has_no_jobs(api: Caller, call: str) -> None:
 # -- time, deletes, counts -------------------------------------------------------------------------
 
 
-def test_counts_add_up(site: BareTopics, api: Caller, queue: str) -> None:
+def test_counts_add_up(site: BareTopics, api: TopicsClient, queue: str) -> None:
     def counts() -> tuple[int, int, int, int]:
         state = api.state(queue)
         found = state["queue"]
@@ -358,14 +378,14 @@ def test_counts_add_up(site: BareTopics, api: Caller, queue: str) -> None:
     assert counts() == (4, 0, 0, 4)
 
 
-def test_a_job_that_was_deleted_is_claimed_no_more(api: Caller, queue: str) -> None:
+def test_a_job_that_was_deleted_is_claimed_no_more(api: TopicsClient, queue: str) -> None:
     api.claim(queue, max=2)
     assert api.ok("q/delete", {"before_seq": 4})["deleted"] == 3
     assert api.ok("q/ack", end([1, 2]))["skipped"] == [1, 2]
     assert seqs(api.claim(queue, max=9)) == [4, 5]
 
 
-def test_reading_a_queue_touches_no_lease(api: Caller, queue: str) -> None:
+def test_reading_a_queue_touches_no_lease(api: TopicsClient, queue: str) -> None:
     api.claim(queue, max=2)
     assert len(api.diff(queue)["records"]) == 5
     assert api.state(queue)["queue"]["in_flight"] == 2
@@ -378,7 +398,7 @@ def test_an_ack_waits_for_its_batch_and_is_one_batch() -> None:
     site.api.put("q", type="queue", durable=True)
     site.api.write("q", *range(100))
     site.api.claim("q", max=100)
-    site.others.site.commit()
+    site.commit()
     before = site.journal.open_number
     worker = site.connect()
     answer = worker.post("q/ack", end(list(range(1, 101))))
@@ -388,7 +408,7 @@ def test_an_ack_waits_for_its_batch_and_is_one_batch() -> None:
     assert worker.session.awaits == before
     nothing = worker.post("q/ack", end([1])).json
     assert "fsync_ms" not in nothing["performance"]
-    assert site.again().api.state("q")["count"] == 0
+    assert site.after_a_crash().api.state("q")["count"] == 0
 
 
 def test_what_is_leased_is_claimable_after_a_restart_and_its_count_goes_on() -> None:
@@ -397,7 +417,7 @@ def test_what_is_leased_is_claimable_after_a_restart_and_its_count_goes_on() -> 
     site.api.write("q", *"abc")
     name = lease_id(site.api.claim("q", max=2))
     site.api.ok("q/ack", end([2]))
-    site = site.again()
+    site = site.after_a_crash()
     first, second = site.api.claim("q", max=9)["claimed"]
     assert (first["$seq"], first["deliveries"]) == (1, 2)
     assert (second["$seq"], second["deliveries"]) == (3, 1)
@@ -414,7 +434,7 @@ def test_a_lease_that_is_to_last_is_answered_for_and_outlives_a_restart(how: str
     if how == "later":
         worker.send("POST", "/v0/topics/q/claim", {"node": "w", "wait_ms": 1000})
     site.api.write("q", "a", "b")
-    site.others.site.commit()
+    site.commit()
     if how != "later":
         worker.send("POST", "/v0/topics/q/claim", {"node": "w"})
         site.tick(jitter_ms)
@@ -422,7 +442,7 @@ def test_a_lease_that_is_to_last_is_answered_for_and_outlives_a_restart(how: str
     assert answer is not None
     assert worker.session.awaits > 0
     (job,) = answer.json["claimed"]
-    site = site.again(ms=100)
+    site = site.after_a_crash(ms=100)
     (other,) = site.api.claim("q", node="x", max=9, wait_ms=0)["claimed"] if not jitter_ms else [{}]
     assert other.get("$seq", 2) == 2
     assert site.api.ok("q/extend", end([1], lease_ids=[job["lease_id"]], lease_ms=5000))["extended"]
@@ -432,7 +452,7 @@ def test_a_lease_that_is_to_last_is_answered_for_and_outlives_a_restart(how: str
 # -- dead letters ----------------------------------------------------------------------------------
 
 
-def kill(api: Caller, *, deliveries: int = 2, **config: object) -> None:
+def kill(api: TopicsClient, *, deliveries: int = 2, **config: object) -> None:
     """Deliver all jobs of a queue as often as they may be."""
     api.put("q", type="queue", max_deliveries=deliveries, dead_letter="q.dlq", **config)
     for number in range(1, deliveries + 1):
@@ -441,7 +461,7 @@ def kill(api: Caller, *, deliveries: int = 2, **config: object) -> None:
         api.ok("q/nack", end([one["$seq"] for one in claimed]))
 
 
-def test_a_job_delivered_too_often_becomes_a_dead_letter(api: Caller) -> None:
+def test_a_job_delivered_too_often_becomes_a_dead_letter(api: TopicsClient) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data": [1], "tag": "t", "node": "n", "meta": {"m": 1}}]})
     api.write("q", "b")
@@ -453,6 +473,7 @@ def test_a_job_delivered_too_often_becomes_a_dead_letter(api: Caller) -> None:
     first, second = page["records"]
     assert (first["data"], first["$tag"], first["$node"]) == ([1], "t", "n")
     stamps = {"$dead_letter_from", "$dead_letter_deliveries", "$dead_letter_src_seq"}
+    stamps |= {"$dead_letter_job_id", "$dead_letter_reason"}
     assert set(first["meta"]) == {"m", *stamps}
     assert str(first["meta"]["$dead_letter_from"]) == "q"
     assert str(first["meta"]["$dead_letter_deliveries"]) == "2"
@@ -461,7 +482,7 @@ def test_a_job_delivered_too_often_becomes_a_dead_letter(api: Caller) -> None:
     assert api.state("q.dlq")["type"] == "log"
 
 
-def test_dead_letters_are_not_driven_back_into_a_full_queue(api: Caller) -> None:
+def test_dead_letters_are_not_driven_back_into_a_full_queue(api: TopicsClient) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data": [1]}, {"data": 2}]})
     kill(api)
@@ -477,7 +498,9 @@ def test_dead_letters_are_not_driven_back_into_a_full_queue(api: Caller) -> None
     assert api.ok("q/redrive", {})["redriven"] == 1
 
 
-def test_a_dead_letter_that_no_queue_of_this_size_could_hold_is_too_large(api: Caller) -> None:
+def test_a_dead_letter_that_no_queue_of_this_size_could_hold_is_too_large(
+    api: TopicsClient,
+) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data": "x" * 50}]})
     kill(api)
@@ -486,7 +509,7 @@ def test_a_dead_letter_that_no_queue_of_this_size_could_hold_is_too_large(api: C
     assert api.post("q/redrive", {}).refusal == (400, "record_too_large")
 
 
-def test_dead_letters_are_driven_back_as_they_came(api: Caller) -> None:
+def test_dead_letters_are_driven_back_as_they_came(api: TopicsClient) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data": [1], "tag": "t", "meta": {"m": 1}}, {"data": 2}]})
     kill(api)
@@ -504,7 +527,7 @@ def test_dead_letters_are_driven_back_as_they_came(api: Caller) -> None:
 
 @pytest.mark.parametrize("config", [{"max_deliveries": 0}, {"dead_letter": None}])
 def test_without_a_bound_or_a_place_jobs_come_back_for_ever(
-    api: Caller, config: dict[str, object]
+    api: TopicsClient, config: dict[str, object]
 ) -> None:
     full = {"type": "queue", "max_deliveries": 1, "dead_letter": "q.dlq", **config}
     api.put("q", **full)
@@ -515,7 +538,7 @@ def test_without_a_bound_or_a_place_jobs_come_back_for_ever(
     assert api.ask("GET", "/v0/topics/q.dlq").status == 404
 
 
-def test_dead_letters_of_which_a_queue_would_have_to_be_made_are_refused(api: Caller) -> None:
+def test_dead_letters_of_which_a_queue_would_have_to_be_made_are_refused(api: TopicsClient) -> None:
     api.put("letters", type="queue")
     answer = api.ask("PUT", "/v0/topics/q", {"type": "queue", "dead_letter": "letters"})
     assert answer.refusal == (409, "topic_exists_incompatible")
@@ -531,7 +554,7 @@ def test_dead_letters_of_which_a_queue_would_have_to_be_made_are_refused(api: Ca
     assert api.post("q", body).status == 200
 
 
-def test_a_claim_goes_on_past_dead_letters(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_claim_goes_on_past_dead_letters(site: BareTopics, api: TopicsClient, queue: str) -> None:
     api.put(queue, type="queue", max_deliveries=1, dead_letter="q.dlq")
     api.claim(queue, max=3, lease_ms=100)
     site.tick(101)
@@ -540,7 +563,7 @@ def test_a_claim_goes_on_past_dead_letters(site: BareTopics, api: Caller, queue:
 
 
 def test_a_purge_removes_dead_letters_and_nothing_else(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.put(queue, type="queue", max_deliveries=1, dead_letter="q.dlq")
     api.claim(queue, max=3, lease_ms=100)
@@ -554,5 +577,5 @@ def test_a_purge_removes_dead_letters_and_nothing_else(
 
 
 @pytest.mark.parametrize("body", [[], {"max": -1}, {"max": "x"}, b"{"])
-def test_a_redrive_that_is_none(api: Caller, queue: str, body: object) -> None:
+def test_a_redrive_that_is_none(api: TopicsClient, queue: str, body: object) -> None:
     assert api.post(f"{queue}/redrive", body).refusal == (400, "invalid_request")

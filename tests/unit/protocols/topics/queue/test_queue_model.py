@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_topics import BareTopics
-from tests.support.memory_storage import MemoryStorage
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 NODES = ("a", "b", "c")
 TAGS = ("", "x", "x:1", "y")
@@ -177,7 +177,7 @@ class Model:
 
     def restart(self) -> None:
         """Lose power."""
-        self.site = self.site.again(self.rng.choice((0, 100, 400)))
+        self.site = self.site.after_a_crash(self.rng.choice((0, 100, 400)))
         self.site.tick(0)
         for seq, entry in self.jobs.items():
             if entry.holder:

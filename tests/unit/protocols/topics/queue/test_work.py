@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller, Event, said
+from tests.support.clients.topics import Event, TopicsClient, said
+from tests.support.doors.topics import BareTopics
 
 HEARTBEAT = Event(":", "", "hb")
 RETRY = Event("retry:", "", "2000")
@@ -12,20 +13,20 @@ OVER = Event("", "", "")
 
 
 @pytest.fixture
-def queue(api: Caller) -> str:
+def queue(api: TopicsClient) -> str:
     """A queue."""
     api.put("q", type="queue")
     return "q"
 
 
-def stream(site: BareTopics, query: str = "node=w") -> Caller:
+def stream(site: BareTopics, query: str = "node=w") -> TopicsClient:
     """Open a stream and pass over its first words."""
     worker = site.connect()
     worker.listen(f"/v0/topics/q/work?{query}", {"Accept": "text/event-stream"})
     return worker
 
 
-def idle(site: BareTopics, query: str = "node=w") -> Caller:
+def idle(site: BareTopics, query: str = "node=w") -> TopicsClient:
     """Open a stream that has nothing to push."""
     worker = stream(site, query)
     assert worker.events() == [RETRY]
@@ -40,7 +41,7 @@ def end(seqs: list[int], node: str = "w", **fields: object) -> dict[str, object]
     return {"node": node, "seqs": seqs, **fields}
 
 
-def test_a_stream(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_stream(site: BareTopics, api: TopicsClient, queue: str) -> None:
     api.ok(queue, {"records": [{"data": {"a": [1]}, "tag": "t", "meta": {"m": 1}}]})
     site.tick(100)
     worker = site.connect()
@@ -66,7 +67,9 @@ def test_a_stream(site: BareTopics, api: Caller, queue: str) -> None:
     }
 
 
-def test_data_with_line_ends_stays_one_event(site: BareTopics, api: Caller, queue: str) -> None:
+def test_data_with_line_ends_stays_one_event(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     worker = idle(site)
     api.ok(queue, b'{"records":[{"data":\r\n{\n"a"\n:1 }}]}')
     (job,) = worker.jobs()
@@ -84,7 +87,7 @@ def test_who_can_read_events_is_let_in(site: BareTopics, queue: str, accept: str
 
 
 @pytest.mark.parametrize("accept", ["application/json", "text/html", "image/*, text/plain"])
-def test_who_cannot_read_events_is_not(api: Caller, queue: str, accept: str) -> None:
+def test_who_cannot_read_events_is_not(api: TopicsClient, queue: str, accept: str) -> None:
     answer = api.ask("GET", f"/v0/topics/{queue}/work?node=w", None, {"Accept": accept})
     assert answer.refusal == (406, "not_acceptable")
 
@@ -102,14 +105,16 @@ def test_who_cannot_read_events_is_not(api: Caller, queue: str, accept: str) -> 
         "?node=w&lease_ms=x",
     ],
 )
-def test_a_stream_that_is_none(api: Caller, queue: str, query: str) -> None:
+def test_a_stream_that_is_none(api: TopicsClient, queue: str, query: str) -> None:
     api.write(queue, 1)
     answer = api.ask("GET", f"/v0/topics/{queue}/work{query}")
     assert answer.refusal == (400, "invalid_request")
     assert api.state(queue)["queue"]["ready"] == 1
 
 
-def test_the_head_of_a_stream_takes_no_jobs(site: BareTopics, api: Caller, queue: str) -> None:
+def test_the_head_of_a_stream_takes_no_jobs(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     api.write(queue, 1)
     before = site.timers()
     asker = site.connect()
@@ -127,7 +132,7 @@ def test_the_head_of_a_stream_takes_no_jobs(site: BareTopics, api: Caller, queue
 
 @pytest.mark.parametrize(("query", "count"), [("", 1), ("&max=0", 1), ("&max=3", 3), ("&max=9", 5)])
 def test_a_stream_holds_at_most_so_many(
-    site: BareTopics, api: Caller, queue: str, query: str, count: int
+    site: BareTopics, api: TopicsClient, queue: str, query: str, count: int
 ) -> None:
     api.write(queue, *"abcde")
     worker = stream(site, f"node=w{query}")
@@ -137,7 +142,7 @@ def test_a_stream_holds_at_most_so_many(
     assert api.state(queue)["queue"]["in_flight"] == count
 
 
-def test_a_stream_is_given_what_comes(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_stream_is_given_what_comes(site: BareTopics, api: TopicsClient, queue: str) -> None:
     worker = idle(site, "node=w&max=3")
     api.write(queue, "a")
     assert seqs(worker.jobs()) == [1]
@@ -145,7 +150,9 @@ def test_a_stream_is_given_what_comes(site: BareTopics, api: Caller, queue: str)
     assert seqs(worker.jobs()) == [2, 3]
 
 
-def test_an_ack_makes_room_for_the_next_at_once(site: BareTopics, api: Caller, queue: str) -> None:
+def test_an_ack_makes_room_for_the_next_at_once(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     worker = idle(site, "node=w&max=2")
     api.write(queue, *"abcdef")
     assert seqs(worker.jobs()) == [1, 2]
@@ -156,7 +163,7 @@ def test_an_ack_makes_room_for_the_next_at_once(site: BareTopics, api: Caller, q
     assert seqs(worker.jobs()) == [4, 5]
 
 
-def test_a_nack_makes_room_at_once(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_nack_makes_room_at_once(site: BareTopics, api: TopicsClient, queue: str) -> None:
     worker = idle(site)
     api.write(queue, "a", "b")
     assert seqs(worker.jobs()) == [1]
@@ -170,7 +177,9 @@ def test_a_nack_makes_room_at_once(site: BareTopics, api: Caller, queue: str) ->
     assert seqs(worker.jobs()) == [1]
 
 
-def test_the_end_of_a_lease_makes_room_at_once(site: BareTopics, api: Caller, queue: str) -> None:
+def test_the_end_of_a_lease_makes_room_at_once(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     worker = idle(site, "node=w&lease_ms=1000")
     api.write(queue, "a", "b")
     assert seqs(worker.jobs()) == [1]
@@ -179,7 +188,7 @@ def test_the_end_of_a_lease_makes_room_at_once(site: BareTopics, api: Caller, qu
     assert (again["$seq"], again["deliveries"]) == (1, 2)
 
 
-def test_a_delete_makes_room_at_once(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_delete_makes_room_at_once(site: BareTopics, api: TopicsClient, queue: str) -> None:
     worker = idle(site)
     api.write(queue, "a", "b")
     assert seqs(worker.jobs()) == [1]
@@ -187,7 +196,9 @@ def test_a_delete_makes_room_at_once(site: BareTopics, api: Caller, queue: str) 
     assert seqs(worker.jobs()) == [2]
 
 
-def test_an_extended_lease_is_not_pushed_again(site: BareTopics, api: Caller, queue: str) -> None:
+def test_an_extended_lease_is_not_pushed_again(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     worker = idle(site, "node=w&lease_ms=1000")
     api.write(queue, "a")
     (job,) = worker.jobs()
@@ -200,7 +211,7 @@ def test_an_extended_lease_is_not_pushed_again(site: BareTopics, api: Caller, qu
 
 
 def test_what_a_stream_was_given_back_goes_to_another_at_once(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     first = idle(site, "node=a&max=2")
     second = idle(site, "node=b&max=2")
@@ -213,7 +224,7 @@ def test_what_a_stream_was_given_back_goes_to_another_at_once(
     assert again["deliveries"] == 2
 
 
-def test_streams_take_turns(site: BareTopics, api: Caller, queue: str) -> None:
+def test_streams_take_turns(site: BareTopics, api: TopicsClient, queue: str) -> None:
     workers = [idle(site, f"node=w{number}&max=4") for number in range(3)]
     api.write(queue, *range(6))
     assert [len(worker.jobs()) for worker in workers] == [2, 2, 2]
@@ -223,7 +234,7 @@ def test_streams_take_turns(site: BareTopics, api: Caller, queue: str) -> None:
 
 
 def test_who_leaves_gives_back_what_came_by_the_stream_and_nothing_else(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     before = site.timers()
     api.write(queue, *"abcd")
@@ -239,7 +250,7 @@ def test_who_leaves_gives_back_what_came_by_the_stream_and_nothing_else(
 
 
 def test_a_broken_or_closed_input_ends_the_stream(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.write(queue, 1)
     worker = stream(site)
@@ -249,7 +260,7 @@ def test_a_broken_or_closed_input_ends_the_stream(
     assert api.state(queue)["queue"]["ready"] == 1
 
 
-def test_a_server_that_stops_says_so(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_server_that_stops_says_so(site: BareTopics, api: TopicsClient, queue: str) -> None:
     api.write(queue, 1)
     worker = stream(site)
     worker.events()
@@ -264,7 +275,7 @@ def test_a_server_that_stops_says_so(site: BareTopics, api: Caller, queue: str) 
 
 @pytest.mark.parametrize("most", [1, 5])
 def test_a_topic_that_is_removed_ends_its_streams(
-    site: BareTopics, api: Caller, queue: str, most: int
+    site: BareTopics, api: TopicsClient, queue: str, most: int
 ) -> None:
     before = site.timers()
     api.write(queue, "a", "b")
@@ -278,14 +289,18 @@ def test_a_topic_that_is_removed_ends_its_streams(
     assert api.ask("GET", f"/v0/topics/{queue}").status == 404
 
 
-def test_a_connection_goes_on_after_its_stream(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_connection_goes_on_after_its_stream(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     worker = idle(site)
     api.ask("DELETE", f"/v0/topics/{queue}")
     assert worker.events()[-1] == OVER
     assert worker.ask("GET", "/v0/health").status == 200
 
 
-def test_a_job_that_is_dead_lettered_makes_room_for_the_next(site: BareTopics, api: Caller) -> None:
+def test_a_job_that_is_dead_lettered_makes_room_for_the_next(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("q", type="queue", dead_letter="q.dlq")
     api.write("q", "a", "b")
     worker = stream(site, "node=w&max=1")
@@ -295,7 +310,7 @@ def test_a_job_that_is_dead_lettered_makes_room_for_the_next(site: BareTopics, a
     assert [one["data"] for one in api.diff("q.dlq")["records"]] == ["a"]
 
 
-def test_no_more_is_pushed_than_is_read(site: BareTopics, api: Caller, queue: str) -> None:
+def test_no_more_is_pushed_than_is_read(site: BareTopics, api: TopicsClient, queue: str) -> None:
     api.write(queue, *["x" * 400_000] * 20)
     worker = site.connect()
     request = b"GET /v0/topics/q/work?node=w&max=15 HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -314,7 +329,7 @@ def test_no_more_is_pushed_than_is_read(site: BareTopics, api: Caller, queue: st
 
 
 def test_a_silent_stream_says_something_now_and_then(
-    site: BareTopics, api: Caller, queue: str
+    site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     worker = idle(site)
     site.tick(14_999)
@@ -330,9 +345,9 @@ def test_a_silent_stream_says_something_now_and_then(
     assert worker.events() == [HEARTBEAT]
 
 
-def test_a_stream_to_an_old_client(site: BareTopics, api: Caller, queue: str) -> None:
+def test_a_stream_to_an_old_client(site: BareTopics, api: TopicsClient, queue: str) -> None:
     worker = site.connect()
-    worker.say(b"GET /v0/topics/q/work?node=w HTTP/1.0\r\n\r\n")
+    worker.feed(b"GET /v0/topics/q/work?node=w HTTP/1.0\r\n\r\n")
     api.write(queue, 1)
     head, _, body = worker.unread.partition(b"\r\n\r\n")
     assert b"chunked" not in head

@@ -6,29 +6,30 @@ import pytest
 
 from jobyard.engine.jobs.move import remove
 from jobyard.errors import NameTaken
-from tests.support.bare_streams import Event, Line, Site
-from tests.support.memory_storage import MemoryStorage
-from tests.support.yards import ALL_HISTORY
+from tests.support.clients.streams import Line, StreamEvent
+from tests.support.doors.streams import StreamsSite
+from tests.support.site.site import ALL_HISTORY
+from tests.support.site.storage import MemoryStorage
 
 PATH = "/v0/topics/_events"
 
 
 @pytest.fixture
-def site() -> Site:
+def site() -> StreamsSite:
     """A yard that keeps history, and in which one job has run."""
-    found = Site(storage=MemoryStorage(), window=ALL_HISTORY)
+    found = StreamsSite(storage=MemoryStorage(), window=ALL_HISTORY)
     found.write("mails", 1)
     found.ask("PUT", "/v0/topics/jobs", {"type": "queue"})
     found.write("jobs", {"n": 1})
     _, claimed = found.ask("POST", "/v0/topics/jobs/claim", {"node": "w", "max": 1})
-    found.pass_ms(20)
+    found.jump(20)
     seqs = [one["$seq"] for one in claimed["claimed"]]
     found.ask("POST", "/v0/topics/jobs/ack", {"node": "w", "seqs": seqs})
     found.commit()
     return found
 
 
-def diff(site: Site, key: str = "", **asked: object) -> Any:
+def diff(site: StreamsSite, key: str = "", **asked: object) -> Any:
     status, answer = site.ask("POST", f"{PATH}/diff", asked, key)
     assert status == 200, answer
     return answer
@@ -38,17 +39,17 @@ def told(records: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return [(one["data"]["event"], one["data"]["queue"], one["data"]["state"]) for one in records]
 
 
-def wait(site: Site, **asked: object) -> Line:
+def wait(site: StreamsSite, **asked: object) -> Line:
     line = site.connect()
     line.send("POST", f"{PATH}/diff", asked)
-    assert line.hear() == b""
+    assert line.end_turn() == b""
     return line
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def test_the_life_of_a_job_is_read_like_a_log(site: Site) -> None:
+def test_the_life_of_a_job_is_read_like_a_log(site: StreamsSite) -> None:
     page = diff(site)
     assert told(page["records"]) == [
         ("enqueued", "jobs", "ready"),
@@ -69,17 +70,21 @@ def test_the_life_of_a_job_is_read_like_a_log(site: Site) -> None:
             "state": "ready",
             "family": "topics",
             "size": 8,
+            "queue_seq": 1,
             "enqueued_at": wall - 20,
             "available_at": wall - 20,
         },
     }
+    run = ("family", "door", "lease", "holder", "worker", "deliveries", "queue_seq")
+    assert [claimed["data"][name] for name in run] == [last["data"][name] for name in run]
+    assert (claimed["data"]["worker"], claimed["data"]["family"]) == ("w", "topics")
     assert (claimed["data"]["door"], claimed["data"]["ttl_ms"]) == ("topics", 30_000)
     assert last["data"]["claimed_at"] == wall - 20
     assert last["data"]["finished_at"] == wall == last["$ts"]
     assert last["data"]["deliveries"] == 1
 
 
-def test_pages_are_bounded_and_go_on(site: Site) -> None:
+def test_pages_are_bounded_and_go_on(site: StreamsSite) -> None:
     site.write("jobs", *range(50))
     site.commit()
     wanted = diff(site, limit=1000)["records"]
@@ -99,12 +104,12 @@ def test_pages_are_bounded_and_go_on(site: Site) -> None:
         assert found == wanted
 
 
-def test_the_queue_is_the_tag(site: Site) -> None:
+def test_the_queue_is_the_tag(site: StreamsSite) -> None:
     assert all("$tag" not in one for one in diff(site)["records"])
     assert {one["$tag"] for one in diff(site, include_tags=True)["records"]} == {"jobs"}
 
 
-def test_what_is_not_on_disk_is_not_shown(site: Site) -> None:
+def test_what_is_not_on_disk_is_not_shown(site: StreamsSite) -> None:
     head = diff(site)["head_seq"]
     site.write("jobs", 1)
     page = diff(site, from_seq=head)
@@ -113,23 +118,23 @@ def test_what_is_not_on_disk_is_not_shown(site: Site) -> None:
     assert told(diff(site, from_seq=head)["records"]) == [("enqueued", "jobs", "ready")]
 
 
-def test_a_reader_who_waits_is_answered_when_a_row_is_durable(site: Site) -> None:
+def test_a_reader_who_waits_is_answered_when_a_row_is_durable(site: StreamsSite) -> None:
     head = diff(site)["head_seq"]
     line = wait(site, from_seq=head, wait_ms=5000)
     # Records of logs are not rows.
     site.write("mails", 2)
     site.commit()
-    assert line.hear() == b""
+    assert line.end_turn() == b""
     site.write("jobs", 2)
-    assert line.hear() == b""
+    assert line.end_turn() == b""
     site.commit()
-    assert b'"event":"enqueued"' in line.hear()
+    assert b'"event":"enqueued"' in line.end_turn()
     late = wait(site, from_seq=diff(site)["head_seq"], wait_ms=50)
-    site.pass_ms(50)
-    assert b'"records":[]' in late.hear()
+    site.jump(50)
+    assert b'"records":[]' in late.end_turn()
 
 
-def test_who_comes_too_late_is_told_so(site: Site) -> None:
+def test_who_comes_too_late_is_told_so(site: StreamsSite) -> None:
     journal = site.yard.journal
     queue = site.yard.queues["jobs"]
     site.write("jobs", *["x" * 1000] * 200)
@@ -139,7 +144,7 @@ def test_who_comes_too_late_is_told_so(site: Site) -> None:
     site.commit()
     assert queue.jobs_count() == 0
     journal.history.keep(ALL_HISTORY[0], 60_000)
-    site.open.compact()
+    site.compact()
     page = diff(site, from_seq=3)
     stone = page["tombstone"]
     assert stone["gap_from"] == 4
@@ -150,7 +155,7 @@ def test_who_comes_too_late_is_told_so(site: Site) -> None:
     assert ahead["tombstone"]["reason"] == "recreated"
 
 
-def test_it_is_shown_and_listed_like_any_topic(site: Site) -> None:
+def test_it_is_shown_and_listed_like_any_topic(site: StreamsSite) -> None:
     status, state = site.ask("GET", PATH)
     assert status == 200
     assert (state["topic"], state["type"], state["read_only"]) == ("_events", "log", True)
@@ -167,7 +172,7 @@ def test_it_is_shown_and_listed_like_any_topic(site: Site) -> None:
 
 
 def test_without_history_there_is_no_such_topic() -> None:
-    for site in (Site(), Site(storage=MemoryStorage())):
+    for site in (StreamsSite(), StreamsSite(storage=MemoryStorage())):
         assert site.ask("GET", PATH)[0] == 404
         status, answer = site.ask("POST", f"{PATH}/diff", {})
         assert (status, answer["error"]["code"]) == (404, "topic_not_found")
@@ -176,9 +181,9 @@ def test_without_history_there_is_no_such_topic() -> None:
         assert site.ask("GET", "/v0/topics")[1]["topics"] == []
 
 
-def test_no_job_is_put_under_that_name(site: Site) -> None:
+def test_no_job_is_put_under_that_name(site: StreamsSite) -> None:
     with pytest.raises(NameTaken):
-        site.open.put(b"x", "_events")
+        site.put(b"x", "_events")
     assert site.ask("GET", PATH)[1]["type"] == "log"
     assert [one["topic"] for one in site.ask("GET", "/v0/topics")[1]["topics"]].count(
         "_events"
@@ -188,12 +193,12 @@ def test_no_job_is_put_under_that_name(site: Site) -> None:
 # -- streams ---------------------------------------------------------------------------------------
 
 
-def begin(site: Site, line: Line, where: dict[str, object]) -> list[Event]:
+def begin(site: StreamsSite, line: Line, where: dict[str, object]) -> list[StreamEvent]:
     _, answer = site.ask("POST", "/v0/watch", {"topics": {"_events": where}})
     return line.open_stream(answer["stream_url"])
 
 
-def test_it_can_be_watched(site: Site) -> None:
+def test_it_can_be_watched(site: StreamsSite) -> None:
     line = site.connect()
     events = begin(site, line, {})
     assert [one.name for one in events] == ["retry", "record", "caught-up"]
@@ -212,14 +217,14 @@ def test_it_can_be_watched(site: Site) -> None:
     site.commit()
 
 
-def test_a_watch_can_begin_at_the_end(site: Site) -> None:
+def test_a_watch_can_begin_at_the_end(site: StreamsSite) -> None:
     line = site.connect()
     events = begin(site, line, {"tail": True})
     assert [one.name for one in events] == ["retry", "caught-up"]
 
 
 @pytest.fixture
-def long_site(site: Site) -> Site:
+def long_site(site: StreamsSite) -> StreamsSite:
     """A yard whose journal has many records that are not rows, and a row behind them."""
     site.write("jobs", 1)
     for _ in range(5):
@@ -230,7 +235,7 @@ def long_site(site: Site) -> Site:
     return site
 
 
-def test_a_page_looks_only_so_far_for_a_row(long_site: Site) -> None:
+def test_a_page_looks_only_so_far_for_a_row(long_site: StreamsSite) -> None:
     after = diff(long_site, limit=4)["records"][-1]["$seq"]
     pages = 0
     while True:
@@ -245,18 +250,18 @@ def test_a_page_looks_only_so_far_for_a_row(long_site: Site) -> None:
     assert told(page["records"]) == [("enqueued", "jobs", "ready")]
 
 
-def test_who_waits_is_led_past_what_is_no_row(long_site: Site) -> None:
+def test_who_waits_is_led_past_what_is_no_row(long_site: StreamsSite) -> None:
     after = diff(long_site, limit=4)["records"][-1]["$seq"]
     line = wait(long_site, from_seq=after, wait_ms=5000)
     turns = 0
-    while not (heard := line.hear()):
+    while not (heard := line.end_turn()):
         long_site.commit()
         turns += 1
     assert 1 < turns < 10
     assert b'"event":"enqueued"' in heard
 
 
-def test_a_watch_is_led_past_what_is_no_row(long_site: Site) -> None:
+def test_a_watch_is_led_past_what_is_no_row(long_site: StreamsSite) -> None:
     line = long_site.connect()
     events = begin(long_site, line, {})
     while events[-1].name != "caught-up":
@@ -280,14 +285,14 @@ def test_a_watch_is_led_past_what_is_no_row(long_site: Site) -> None:
         ("PUT", "/v0/routers/r", {"source": "_events", "dest": "mails"}),
     ],
 )
-def test_it_cannot_be_changed(site: Site, method: str, path: str, body: object) -> None:
+def test_it_cannot_be_changed(site: StreamsSite, method: str, path: str, body: object) -> None:
     status, answer = site.ask(method, path, body)
     assert (status, answer["error"]["code"]) == (403, "forbidden")
     assert answer["error"]["detail"] == {"reason": "read_only"}
 
 
 @pytest.mark.parametrize("verb", ["claim", "ack", "nack", "extend", "redrive", "purge"])
-def test_it_is_no_queue(site: Site, verb: str) -> None:
+def test_it_is_no_queue(site: StreamsSite, verb: str) -> None:
     status, answer = site.ask("POST", f"{PATH}/{verb}", {"node": "w", "seqs": [1]})
     assert (status, answer["error"]["code"]) == (409, "not_a_queue")
     status, answer = site.ask("GET", f"{PATH}/work?node=w")
@@ -295,14 +300,14 @@ def test_it_is_no_queue(site: Site, verb: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["_event", "_events2", "_"])
-def test_no_other_name_begins_like_it(site: Site, name: str) -> None:
+def test_no_other_name_begins_like_it(site: StreamsSite, name: str) -> None:
     status, answer = site.ask("POST", f"/v0/topics/{name}/diff", {})
     assert (status, answer["error"]["code"]) == (400, "invalid_request")
 
 
 def test_a_key_for_some_names_does_not_open_it() -> None:
     keys = "all,part:r:mails,under:r:_,named:r:_events,writer:w"
-    site = Site(keys, MemoryStorage(), ALL_HISTORY)
+    site = StreamsSite(keys, MemoryStorage(), ALL_HISTORY)
     for key, status in (("all", 200), ("part", 403), ("under", 403), ("named", 200)):
         assert site.ask("POST", f"{PATH}/diff", {}, key)[0] == status
         assert site.ask("POST", "/v0/watch", {"topics": {"_events": {}}}, key)[0] == status

@@ -7,21 +7,23 @@ import pytest
 
 from jobyard.protocols.topics.records.writes import BODY_AT_ONCE, RECORDS_MAX
 from jobyard.wire.http.websocket import OP_TEXT
-from tests.support.bare_streams import Site
-from tests.support.bare_topics import Answer, BareTopics, Caller
-from tests.support.http_text import handshake, ws_frame, ws_frames
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.http import Reply
+from tests.support.clients.http_text import handshake, ws_frame, ws_frames
+from tests.support.clients.topics import TopicsClient
+from tests.support.doors.streams import StreamsSite
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 COUNT = 2500
 UNITS = 100
 
 
-def slow_site() -> tuple[BareTopics, Caller, Caller]:
+def slow_site() -> tuple[BareTopics, TopicsClient, TopicsClient]:
     """A port where a turn has little room for long work, and two callers."""
     site = BareTopics()
     site.yard.tasks.units_per_turn = UNITS
-    site.others.is_slow = True
-    site.others.slice()
+    site.is_slow = True
+    site.slice()
     return site, site.connect(), site.connect()
 
 
@@ -30,14 +32,14 @@ def turns_to_end(site: BareTopics) -> int:
     turns = 1
     while True:
         before = site.yard.tasks.units_done
-        is_left = site.others.slice()
+        is_left = site.slice()
         assert site.yard.tasks.units_done - before <= 2 * UNITS
         if not is_left:
             return turns
         turns += 1
 
 
-def answer_of(site: BareTopics, client: Caller) -> Answer:
+def answer_of(site: BareTopics, client: TopicsClient) -> Reply:
     """Return the answer that comes at the end of long work."""
     turns_to_end(site)
     answer = client.hear()
@@ -57,7 +59,7 @@ def test_a_large_write_is_read_in_slices_and_written_at_one_moment(kind: str) ->
     client.send("POST", "/v0/topics/t", {"records": records(), "node": "n"})
     assert client.hear() is None
     turns = 1
-    while site.others.slice():
+    while site.slice():
         turns += 1
         assert other.state("t")["count"] in {0, COUNT}
         assert other.write("other", turns)["last_seq"] == turns - 1
@@ -86,7 +88,7 @@ def test_a_large_write_is_entered_in_a_turn_of_its_own_and_freed_later(kind: str
     before = tasks.units_done
     while not client.unread:
         before = tasks.units_done
-        site.others.slice()
+        site.slice()
     assert tasks.units_done - before <= 1
     assert tasks.count() > 0
     assert turns_to_end(site) > COUNT // UNITS // 2
@@ -107,7 +109,7 @@ def test_a_topic_that_became_another_meanwhile_gets_what_it_takes() -> None:
     site, client, other = slow_site()
     client.send("POST", "/v0/topics/t", {"records": records()})
     for _ in range(5):
-        assert site.others.slice()
+        assert site.slice()
     other.put("t", type="queue")
     assert answer_of(site, client).json["last_seq"] == COUNT
     assert other.claim("t")["claimed"][0]["data"] == {"at": 0}
@@ -186,12 +188,12 @@ class Talk:
     """One socket of a port where a turn has little room for long work."""
 
     def __init__(self) -> None:
-        self.site = Site()
+        self.site = StreamsSite()
         self.site.yard.tasks.units_per_turn = UNITS
         self.site.yard.tasks.proceed(self.site.now_ms)
         self.line = self.site.connect()
         self.line.send("GET", "/v0/ws", **handshake())
-        assert self.line.hear().startswith(b"HTTP/1.1 101 ")
+        assert self.line.end_turn().startswith(b"HTTP/1.1 101 ")
 
     def say(self, content: object) -> None:
         """Send a command."""
@@ -200,7 +202,7 @@ class Talk:
 
     def heard(self) -> list[Any]:
         """Return the messages that came since."""
-        frames = ws_frames(self.line.hear())
+        frames = ws_frames(self.line.end_turn())
         return [json.loads(content) for opcode, content in frames if opcode == OP_TEXT]
 
     def finish(self) -> int:
@@ -269,22 +271,21 @@ def test_a_large_write_to_a_topic_of_class_fsync_waits_for_the_disk(
     client.put("strict", durability="fsync")
     lead = {"source": "loose", "dest": "strict"}
     assert client.ask("PUT", "/v0/routers/r", lead).status == 201
-    site.others.site.commit()
-    site.journal.take_sync_request()
+    site.commit()
+    site.journal.take_command_sync_batch()
     site.yard.tasks.units_per_turn = UNITS
-    site.others.is_slow = True
-    site.others.slice()
+    site.is_slow = True
+    site.slice()
     writer = site.connect()
     if is_socket:
-        headers = {name.replace("_", "-"): value for name, value in handshake().items()}
-        writer.send("GET", "/v0/ws", headers=headers)
+        writer.send("GET", "/v0/ws", **handshake())
         content = json.dumps({"op": "publish", "topic": topic, "records": long}).encode()
-        writer.say(ws_frame(OP_TEXT, content))
+        writer.feed(ws_frame(OP_TEXT, content))
     else:
         writer.send("POST", f"/v0/topics/{topic}", {"records": long})
     assert writer.session.awaits_synced == 0
-    while site.others.slice():
+    while site.slice():
         pass
     assert site.connect().state("strict")["count"] == 1
     assert writer.session.awaits_synced == site.journal.open_number
-    assert site.journal.sync_requested == 0, "the request is left for another connection"
+    assert site.journal.command_sync_batch == 0, "the request is left for another connection"

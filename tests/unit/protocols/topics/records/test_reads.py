@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller, said
+from tests.support.clients.topics import TopicsClient, said
+from tests.support.doors.topics import BareTopics
 
 KINDS = ["log", "queue"]
 
 
 @pytest.fixture(params=KINDS)
-def topic(api: Caller, request: pytest.FixtureRequest) -> str:
+def topic(api: TopicsClient, request: pytest.FixtureRequest) -> str:
     """A topic of either type."""
     api.put("t", type=request.param)
     return "t"
@@ -41,7 +42,7 @@ def test_a_page(site: BareTopics, topic: str) -> None:
     }
 
 
-def test_an_empty_topic_is_read_with_an_empty_body(api: Caller, topic: str) -> None:
+def test_an_empty_topic_is_read_with_an_empty_body(api: TopicsClient, topic: str) -> None:
     assert said(api.ask("POST", "/v0/topics/t/diff")) == {
         "topic": "t",
         "records": [],
@@ -55,7 +56,7 @@ def test_an_empty_topic_is_read_with_an_empty_body(api: Caller, topic: str) -> N
     assert topic == "t"
 
 
-def test_the_cursor_is_what_was_read_last(api: Caller, topic: str) -> None:
+def test_the_cursor_is_what_was_read_last(api: TopicsClient, topic: str) -> None:
     api.write(topic, *range(10))
     page = api.diff(topic, from_seq=4, limit=3)
     assert seqs(page) == [5, 6, 7]
@@ -71,7 +72,7 @@ def test_the_cursor_is_what_was_read_last(api: Caller, topic: str) -> None:
     [(None, 256), (0, 256), (1, 1), (999, 999), (1000, 1000), (1001, 1000), (1 << 64, 1000)],
 )
 def test_a_page_has_at_most_so_many_records(
-    api: Caller, topic: str, limit: int | None, count: int
+    api: TopicsClient, topic: str, limit: int | None, count: int
 ) -> None:
     api.write(topic, *range(1100))
     page = api.diff(topic, limit=limit)
@@ -81,7 +82,7 @@ def test_a_page_has_at_most_so_many_records(
 
 @pytest.mark.parametrize(("most", "count"), [(1, 1), (100, 2), (0, 30), (None, 30), (1 << 64, 30)])
 def test_a_page_has_at_most_so_many_bytes_but_a_record(
-    api: Caller, topic: str, most: int | None, count: int
+    api: TopicsClient, topic: str, most: int | None, count: int
 ) -> None:
     api.write(topic, *["x"] * 30)
     page = api.diff(topic, max_batch_bytes=most)
@@ -89,7 +90,7 @@ def test_a_page_has_at_most_so_many_bytes_but_a_record(
     assert page["next_from_seq"] == count
 
 
-def test_a_long_page_is_sent_in_pieces(site: BareTopics, api: Caller, topic: str) -> None:
+def test_a_long_page_is_sent_in_pieces(site: BareTopics, api: TopicsClient, topic: str) -> None:
     api.write(topic, *[f"{at}{'x' * 90_000}" for at in range(60)])
     asked = b'{"limit":1000,"max_batch_bytes":8388608}'
     head = f"POST /v0/topics/{topic}/diff HTTP/1.1\r\nHost: h\r\nContent-Length: {len(asked)}\r\n"
@@ -104,13 +105,13 @@ def test_a_long_page_is_sent_in_pieces(site: BareTopics, api: Caller, topic: str
     ]
 
 
-def test_a_page_of_large_records_ends_early(api: Caller, topic: str) -> None:
+def test_a_page_of_large_records_ends_early(api: TopicsClient, topic: str) -> None:
     api.write(topic, *["x" * 400_000] * 5)
     assert len(api.diff(topic)["records"]) == 2
     assert len(api.diff(topic, max_batch_bytes=64 << 20)["records"]) == 5
 
 
-def test_following_the_cursor_gives_all_records_once(api: Caller, topic: str) -> None:
+def test_following_the_cursor_gives_all_records_once(api: TopicsClient, topic: str) -> None:
     for at in range(20):
         api.ok(topic, {"records": [{"data": at, "node": f"n{at % 3}", "tag": f"t{at % 4}"}]})
     api.ok(f"{topic}/delete", {"match": ["tag", "Eq", "t1"]})
@@ -152,11 +153,11 @@ def test_following_the_cursor_gives_all_records_once(api: Caller, topic: str) ->
         5,
     ],
 )
-def test_a_read_that_is_none(api: Caller, topic: str, query: object) -> None:
+def test_a_read_that_is_none(api: TopicsClient, topic: str, query: object) -> None:
     assert api.post(f"{topic}/diff", query).refusal == (400, "invalid_request")
 
 
-def test_what_is_null_was_not_said(api: Caller, topic: str) -> None:
+def test_what_is_null_was_not_said(api: TopicsClient, topic: str) -> None:
     api.write(topic, 1)
     names = ("from_seq", "limit", "node", "include_tags", "include_meta", "wait_ms")
     assert seqs(api.diff(topic, **dict.fromkeys(names))) == [1]
@@ -166,7 +167,7 @@ def test_what_is_null_was_not_said(api: Caller, topic: str) -> None:
 
 
 @pytest.fixture
-def talk(api: Caller, topic: str) -> str:
+def talk(api: TopicsClient, topic: str) -> str:
     """A topic with records of two nodes and without a node."""
     sent = [{"data": 1, "node": "a"}, {"data": 2, "node": "b"}, {"data": 3}, {"data": 4}]
     api.ok(topic, {"records": [*sent, {"data": 5, "node": "a"}]})
@@ -187,20 +188,20 @@ def talk(api: Caller, topic: str) -> str:
     ],
 )
 def test_a_reader_is_not_given_its_own(
-    api: Caller, talk: str, node: object, found: list[int]
+    api: TopicsClient, talk: str, node: object, found: list[int]
 ) -> None:
     page = api.diff(talk, node=node)
     assert seqs(page) == found
     assert (page["next_from_seq"], page["caught_up"]) == (5, True)
 
 
-def test_own_records_move_the_cursor_though_none_is_shown(api: Caller, topic: str) -> None:
+def test_own_records_move_the_cursor_though_none_is_shown(api: TopicsClient, topic: str) -> None:
     api.write(topic, 1, 2, 3, node="a")
     page = api.diff(topic, node="a", limit=1)
     assert (page["records"], page["next_from_seq"], page["caught_up"]) == ([], 3, True)
 
 
-def test_own_records_do_not_count_against_the_limit(api: Caller, topic: str) -> None:
+def test_own_records_do_not_count_against_the_limit(api: TopicsClient, topic: str) -> None:
     api.write(topic, 1, 2, 3, node="a")
     api.write(topic, 4, 5)
     page = api.diff(topic, node="a", limit=1)
@@ -208,7 +209,7 @@ def test_own_records_do_not_count_against_the_limit(api: Caller, topic: str) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_topic_may_show_everybody_everything(api: Caller, kind: str) -> None:
+def test_a_topic_may_show_everybody_everything(api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind, dedupe_node=False)
     api.write("t", 1, node="a")
     assert seqs(api.diff("t", node="a")) == [1]
@@ -229,7 +230,9 @@ def stone(gap: tuple[int, int], reason: str, earliest: int, head: int) -> dict[s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_comes_too_late_is_told_what_went_for_want_of_room(api: Caller, kind: str) -> None:
+def test_who_comes_too_late_is_told_what_went_for_want_of_room(
+    api: TopicsClient, kind: str
+) -> None:
     api.put("t", type=kind, cap_records=2)
     for data in range(5):
         api.write("t", data)
@@ -270,7 +273,7 @@ def test_what_went_for_both_reasons_is_mixed(site: BareTopics, kind: str) -> Non
     assert api.diff("t", from_seq=1)["tombstone"] == stone((2, 4), "ttl", 5, 5)
 
 
-def test_who_has_read_further_than_there_is_starts_again(api: Caller, topic: str) -> None:
+def test_who_has_read_further_than_there_is_starts_again(api: TopicsClient, topic: str) -> None:
     api.write(topic, 1, 2, 3, 4)
     api.ask("DELETE", "/v0/topics/t")
     api.put("t", type="log")
@@ -282,14 +285,16 @@ def test_who_has_read_further_than_there_is_starts_again(api: Caller, topic: str
 
 
 @pytest.mark.parametrize("from_seq", [3, 1 << 62, (1 << 63) - 1, 1 << 64])
-def test_a_cursor_ahead_of_the_topic_starts_again(api: Caller, topic: str, from_seq: int) -> None:
+def test_a_cursor_ahead_of_the_topic_starts_again(
+    api: TopicsClient, topic: str, from_seq: int
+) -> None:
     api.write(topic, 1, 2)
     page = api.diff(topic, from_seq=from_seq)
     assert page["tombstone"]["reason"] == "recreated"
     assert (seqs(page), page["next_from_seq"], page["lag"]) == ([1, 2], 2, 0)
 
 
-def test_what_was_deleted_leaves_no_stone(api: Caller, topic: str) -> None:
+def test_what_was_deleted_leaves_no_stone(api: TopicsClient, topic: str) -> None:
     api.write(topic, 1, 2, 3)
     api.ok(f"{topic}/delete", {"before_seq": 3})
     page = api.diff(topic)
@@ -304,7 +309,7 @@ def test_what_was_deleted_leaves_no_stone(api: Caller, topic: str) -> None:
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def waits(site: BareTopics, **query: object) -> Caller:
+def waits(site: BareTopics, **query: object) -> TopicsClient:
     """Make a reader wait for more."""
     reader = site.connect()
     reader.send("POST", "/v0/topics/t/diff", query)
@@ -312,7 +317,7 @@ def waits(site: BareTopics, **query: object) -> Caller:
     return reader
 
 
-def page_of(reader: Caller) -> Any:
+def page_of(reader: TopicsClient) -> Any:
     answer = reader.hear()
     assert answer is not None
     return said(answer)
@@ -489,7 +494,7 @@ def test_calls_behind_one_that_waits_are_answered_after_it(site: BareTopics, top
 
 
 @pytest.fixture
-def tagged(api: Caller, topic: str) -> str:
+def tagged(api: TopicsClient, topic: str) -> str:
     """A topic with tags."""
     tags = ("a:1", "a:2", "b:1", "", "a", 'q"\\ä', "a*")
     api.ok(topic, {"records": [{"data": at, "tag": tag} for at, tag in enumerate(tags)]})
@@ -519,7 +524,7 @@ def tagged(api: Caller, topic: str) -> str:
     ],
 )
 def test_records_are_deleted_by_tag_and_seq(
-    api: Caller, tagged: str, query: dict[str, object], left: list[int]
+    api: TopicsClient, tagged: str, query: dict[str, object], left: list[int]
 ) -> None:
     answer = api.ok(f"{tagged}/delete", query)
     assert set(answer) == {"topic", "deleted", "earliest_seq", "head_seq", "count", "bytes"}
@@ -555,14 +560,16 @@ def test_records_are_deleted_by_tag_and_seq(
         b"",
     ],
 )
-def test_a_delete_that_is_none_deletes_nothing(api: Caller, tagged: str, query: object) -> None:
+def test_a_delete_that_is_none_deletes_nothing(
+    api: TopicsClient, tagged: str, query: object
+) -> None:
     refusal = (400, "invalid_request")
     head = {"Content-Type": "application/json"}
     assert api.post(f"{tagged}/delete", query, head).refusal == refusal
     assert api.state(tagged)["count"] == 7
 
 
-def test_what_comes_after_a_delete_is_not_deleted(api: Caller, tagged: str) -> None:
+def test_what_comes_after_a_delete_is_not_deleted(api: TopicsClient, tagged: str) -> None:
     api.ok(f"{tagged}/delete", {"match": ["tag", "Eq", "a:1"], "before_seq": 480_000})
     api.ok(tagged, {"records": [{"data": 9, "tag": "a:1"}]})
     assert seqs(api.diff(tagged))[-1] == 8

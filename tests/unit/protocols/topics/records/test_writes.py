@@ -5,20 +5,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_topics import BareTopics, Caller, said
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.topics import TopicsClient, said
+from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 KINDS = ["log", "queue"]
 
 
 @pytest.fixture(params=KINDS)
-def topic(api: Caller, request: pytest.FixtureRequest) -> str:
+def topic(api: TopicsClient, request: pytest.FixtureRequest) -> str:
     """A topic of either type."""
     api.put("t", type=request.param)
     return "t"
 
 
-def records(api: Caller, name: str = "t", **query: object) -> list[Any]:
+def records(api: TopicsClient, name: str = "t", **query: object) -> list[Any]:
     found: list[Any] = api.diff(name, include_tags=True, **query)["records"]
     return found
 
@@ -31,7 +32,7 @@ def record(size: int) -> dict[str, object]:
 # -- answers ---------------------------------------------------------------------------------------
 
 
-def test_a_write_is_answered_with_its_seqs(api: Caller, topic: str) -> None:
+def test_a_write_is_answered_with_its_seqs(api: TopicsClient, topic: str) -> None:
     assert api.write(topic, "a", "b") == {
         "topic": "t",
         "first_seq": 1,
@@ -45,7 +46,7 @@ def test_a_write_is_answered_with_its_seqs(api: Caller, topic: str) -> None:
     assert api.write(topic, "c")["seqs"] == [3]
 
 
-def test_seqs_are_left_out_when_they_are_not_wanted(api: Caller, topic: str) -> None:
+def test_seqs_are_left_out_when_they_are_not_wanted(api: TopicsClient, topic: str) -> None:
     body = {"records": [{"data": 1}, {"data": 2}]}
     answer = said(api.post(f"{topic}?return_seqs=false", body))
     assert "seqs" not in answer
@@ -53,7 +54,7 @@ def test_seqs_are_left_out_when_they_are_not_wanted(api: Caller, topic: str) -> 
     assert said(api.post(f"{topic}?return_seqs=true", body))["seqs"] == [3, 4]
 
 
-def test_a_write_makes_the_topic_it_names(api: Caller) -> None:
+def test_a_write_makes_the_topic_it_names(api: TopicsClient) -> None:
     answer = said(api.post("new", {"records": [{"data": 1}]}), 201)
     assert answer["created"]
     assert answer["seqs"] == [1]
@@ -61,7 +62,7 @@ def test_a_write_makes_the_topic_it_names(api: Caller) -> None:
     assert said(api.post("new", {"records": [{"data": 1}]}), 200)["created"] is False
 
 
-def test_a_write_makes_no_topic_when_it_may_not(api: Caller) -> None:
+def test_a_write_makes_no_topic_when_it_may_not(api: TopicsClient) -> None:
     body = {"records": [{"data": 1}], "create": False}
     assert api.post("new", body).refusal == (404, "topic_not_found")
     assert api.ask("GET", "/v0/topics/new").status == 404
@@ -69,7 +70,7 @@ def test_a_write_makes_no_topic_when_it_may_not(api: Caller) -> None:
     assert api.ok("new", body)["seqs"] == [1]
 
 
-def test_a_write_configures_only_what_it_makes(api: Caller) -> None:
+def test_a_write_configures_only_what_it_makes(api: TopicsClient) -> None:
     config = {"type": "queue", "lease_ms": 500}
     assert api.write("new", 1, config=config)["created"]
     state = api.state("new")
@@ -82,7 +83,7 @@ def test_a_write_configures_only_what_it_makes(api: Caller) -> None:
     "config",
     [{"type": "stack"}, {"ttl_ms": -1}, 5, "x", [], {"dead_letter": "new"}, {"dead_letter": "a b"}],
 )
-def test_a_write_with_a_bad_configuration_makes_nothing(api: Caller, config: object) -> None:
+def test_a_write_with_a_bad_configuration_makes_nothing(api: TopicsClient, config: object) -> None:
     body = {"records": [{"data": 1}], "config": config}
     assert api.post("new", body).refusal == (400, "invalid_request")
     assert api.ask("GET", "/v0/topics/new").status == 404
@@ -97,7 +98,7 @@ def test_a_write_with_a_bad_configuration_makes_nothing(api: Caller, config: obj
     ],
 )
 def test_a_write_larger_than_what_it_would_make_makes_nothing(
-    api: Caller, kind: str, config: dict[str, object]
+    api: TopicsClient, kind: str, config: dict[str, object]
 ) -> None:
     body = {"records": [{"data": 1}, {"data": 2}], "config": {"type": kind, **config}}
     assert api.post("new", body).refusal == (400, "record_too_large")
@@ -124,7 +125,7 @@ VERBATIM = [
 
 
 @pytest.mark.parametrize("data", VERBATIM)
-def test_data_comes_back_as_it_was_sent(api: Caller, topic: str, data: bytes) -> None:
+def test_data_comes_back_as_it_was_sent(api: TopicsClient, topic: str, data: bytes) -> None:
     body = b'{ "records" : [ { "data" :  ' + data + b' , "tag":"t"} , {"data":' + data + b"} ] }"
     api.ok(topic, body)
     page = api.post(f"{topic}/diff", {}).body
@@ -135,7 +136,7 @@ def test_data_comes_back_as_it_was_sent(api: Caller, topic: str, data: bytes) ->
 
 
 @pytest.mark.parametrize("meta", [b"{}", b'{ "a" : 1.10,\n "b":{"c":[ ]} }', b'{"\\u0061":null}'])
-def test_meta_comes_back_as_it_was_sent(api: Caller, topic: str, meta: bytes) -> None:
+def test_meta_comes_back_as_it_was_sent(api: TopicsClient, topic: str, meta: bytes) -> None:
     api.ok(topic, b'{"records":[{"meta": ' + meta + b' ,"data":1}]}')
     assert b'"data":1,"meta":' + meta + b"}" in api.post(f"{topic}/diff", {}).body
     without = api.post(f"{topic}/diff", {"include_meta": False}).body
@@ -143,7 +144,7 @@ def test_meta_comes_back_as_it_was_sent(api: Caller, topic: str, meta: bytes) ->
     assert b"meta" not in without
 
 
-def test_what_was_not_said_of_a_record_is_not_shown(api: Caller, topic: str) -> None:
+def test_what_was_not_said_of_a_record_is_not_shown(api: TopicsClient, topic: str) -> None:
     sent = [
         {"data": 1},
         {"data": 2, "tag": None, "node": None, "meta": None},
@@ -161,12 +162,12 @@ def test_what_was_not_said_of_a_record_is_not_shown(api: Caller, topic: str) -> 
     assert set(plain) == {"$seq", "$ts", "$node", "data", "meta"}
 
 
-def test_the_node_of_a_write_is_that_of_its_records(api: Caller, topic: str) -> None:
+def test_the_node_of_a_write_is_that_of_its_records(api: TopicsClient, topic: str) -> None:
     api.ok(topic, {"node": "all", "records": [{"data": 1}, {"data": 2, "node": "own"}]})
     assert [one["$node"] for one in records(api)] == ["all", "own"]
 
 
-def test_tags_and_nodes_may_be_any_text(api: Caller, topic: str) -> None:
+def test_tags_and_nodes_may_be_any_text(api: TopicsClient, topic: str) -> None:
     odd = 'ä "\\ \u2028\n\x00'
     api.ok(topic, {"records": [{"data": 1, "tag": odd, "node": odd}]})
     (found,) = records(api)
@@ -183,7 +184,7 @@ def test_the_time_of_a_record_is_that_of_its_write(site: BareTopics, topic: str)
     assert (first, second) == (site.now_ms - 1500, site.now_ms)
 
 
-def test_fields_nobody_knows_are_passed_over(api: Caller, topic: str) -> None:
+def test_fields_nobody_knows_are_passed_over(api: TopicsClient, topic: str) -> None:
     body = {"records": [{"data": 1, "colour": "red", "$seq": 9, "$tag": "x"}], "shape": [1]}
     assert api.ok(topic, body)["seqs"] == [1]
     assert set(records(api)[0]) == {"$seq", "$ts", "data"}
@@ -228,7 +229,7 @@ def test_fields_nobody_knows_are_passed_over(api: Caller, topic: str) -> None:
         b'{"records":[{"data":' + b"[" * 200 + b"]" * 200 + b"}]}",
     ],
 )
-def test_a_write_that_is_none_changes_nothing(api: Caller, topic: str, body: object) -> None:
+def test_a_write_that_is_none_changes_nothing(api: TopicsClient, topic: str, body: object) -> None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = api.post(topic, raw, {"Content-Type": "application/json"})
     assert answer.refusal == (400, "invalid_request")
@@ -254,7 +255,7 @@ def test_a_write_that_is_none_changes_nothing(api: Caller, topic: str, body: obj
     ],
 )
 def test_the_limits_of_a_record(
-    api: Caller, topic: str, fields: dict[str, object], code: str
+    api: TopicsClient, topic: str, fields: dict[str, object], code: str
 ) -> None:
     answer = api.post(topic, {"records": [{"data": 1}, {"data": 2, **fields}]})
     if code:
@@ -264,7 +265,7 @@ def test_the_limits_of_a_record(
         assert said(answer)["seqs"] == [1, 2]
 
 
-def test_the_limits_of_a_write(api: Caller, topic: str) -> None:
+def test_the_limits_of_a_write(api: TopicsClient, topic: str) -> None:
     body = {"records": [{"data": 1}], "node": "x" * 128, "idempotency_key": "x" * 256}
     assert api.ok(topic, body)["seqs"] == [1]
     for change in ({"node": "x" * 129}, {"idempotency_key": "x" * 257}):
@@ -272,7 +273,7 @@ def test_the_limits_of_a_write(api: Caller, topic: str) -> None:
     assert api.state(topic)["head_seq"] == 1
 
 
-def test_data_and_meta_are_a_mebibyte_at_most(api: Caller, topic: str) -> None:
+def test_data_and_meta_are_a_mebibyte_at_most(api: TopicsClient, topic: str) -> None:
     most = 1 << 20
     assert api.ok(topic, {"records": [record(most)]})["seqs"] == [1]
     assert api.post(topic, {"records": [record(most + 1)]}).refusal == (400, "record_too_large")
@@ -285,7 +286,7 @@ def test_data_and_meta_are_a_mebibyte_at_most(api: Caller, topic: str) -> None:
     assert api.state(topic)["head_seq"] == 2
 
 
-def test_a_write_has_ten_thousand_records_at_most(api: Caller, topic: str) -> None:
+def test_a_write_has_ten_thousand_records_at_most(api: TopicsClient, topic: str) -> None:
     one = [{"data": 1}]
     assert api.ok(topic, {"records": one * 10_000})["last_seq"] == 10_000
     assert api.post(topic, {"records": one * 10_001}).refusal == (400, "batch_too_large")
@@ -298,7 +299,7 @@ def test_a_write_has_ten_thousand_records_at_most(api: Caller, topic: str) -> No
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("caps", [{"cap_records": 3}, {"cap_bytes": 9}])
 def test_a_full_topic_refuses_what_is_new_if_it_is_told_to(
-    api: Caller, kind: str, caps: dict[str, int]
+    api: TopicsClient, kind: str, caps: dict[str, int]
 ) -> None:
     api.put("t", type=kind, discard="reject", **caps)
     api.write("t", "a", "b")
@@ -324,7 +325,7 @@ def test_a_full_topic_refuses_what_is_new_if_it_is_told_to(
 @pytest.mark.parametrize("caps", [{"cap_records": 3}, {"cap_bytes": 9}])
 @pytest.mark.parametrize("is_new", [True, False])
 def test_of_a_write_larger_than_the_topic_the_newest_stay(
-    api: Caller, kind: str, caps: dict[str, int], *, is_new: bool
+    api: TopicsClient, kind: str, caps: dict[str, int], *, is_new: bool
 ) -> None:
     config = {"type": kind, **caps}
     body: dict[str, object] = {"records": [{"data": data} for data in "abcde"], "config": config}
@@ -348,7 +349,7 @@ def test_of_a_write_larger_than_the_topic_the_newest_stay(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_record_larger_than_the_topic_goes_at_once(api: Caller, kind: str) -> None:
+def test_a_record_larger_than_the_topic_goes_at_once(api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind, cap_bytes=4)
     assert api.write("t", "abcdef")["seqs"] == [1]
     page = api.diff("t")
@@ -360,7 +361,7 @@ def test_a_record_larger_than_the_topic_goes_at_once(api: Caller, kind: str) -> 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("caps", [{"cap_records": 1}, {"cap_bytes": 4}])
 def test_a_write_larger_than_a_topic_that_lets_nothing_go_is_refused_for_good(
-    api: Caller, kind: str, caps: dict[str, int]
+    api: TopicsClient, kind: str, caps: dict[str, int]
 ) -> None:
     api.put("t", type=kind, discard="reject", **caps)
     body = {"records": [{"data": "a"}, {"data": "b"}]}
@@ -369,7 +370,7 @@ def test_a_write_larger_than_a_topic_that_lets_nothing_go_is_refused_for_good(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_full_topic_lets_the_oldest_go_otherwise(api: Caller, kind: str) -> None:
+def test_a_full_topic_lets_the_oldest_go_otherwise(api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind, cap_records=2)
     for data in "abc":
         api.write("t", data)
@@ -393,7 +394,7 @@ def test_a_write_is_made_once_for_one_key(site: BareTopics, topic: str) -> None:
     assert len(records(api)) == 4
 
 
-def test_a_key_counts_for_one_topic(api: Caller) -> None:
+def test_a_key_counts_for_one_topic(api: TopicsClient) -> None:
     api.put("queue", type="queue")
     for name in ("a", "b", "queue"):
         assert not api.write(name, 1, idempotency_key="k")["deduped"]
@@ -419,7 +420,9 @@ def test_the_window_is_what_was_configured(site: BareTopics, kind: str) -> None:
     assert not site.api.write("short", 1, idempotency_key="k")["deduped"]
 
 
-def test_a_key_may_stand_in_the_head_but_that_of_the_body_wins(api: Caller, topic: str) -> None:
+def test_a_key_may_stand_in_the_head_but_that_of_the_body_wins(
+    api: TopicsClient, topic: str
+) -> None:
     head = {"Idempotency-Key": "head"}
     one = {"records": [{"data": 1}]}
     both = {**one, "idempotency_key": "body"}
@@ -432,7 +435,9 @@ def test_a_key_may_stand_in_the_head_but_that_of_the_body_wins(api: Caller, topi
 
 
 @pytest.mark.parametrize("key", ["x" * 257, "ä" * 129])
-def test_a_key_in_the_head_may_not_be_longer_either(api: Caller, topic: str, key: str) -> None:
+def test_a_key_in_the_head_may_not_be_longer_either(
+    api: TopicsClient, topic: str, key: str
+) -> None:
     body = {"records": [{"data": 1}]}
     refusal = (400, "invalid_request")
     assert api.post(topic, body, {"Idempotency-Key": key}).refusal == refusal
@@ -441,7 +446,7 @@ def test_a_key_in_the_head_may_not_be_longer_either(api: Caller, topic: str, key
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_write_with_a_known_key_is_answered_though_the_topic_is_full(
-    api: Caller, kind: str
+    api: TopicsClient, kind: str
 ) -> None:
     api.put("t", type=kind, cap_records=1, discard="reject")
     first = api.write("t", 1, idempotency_key="k")
@@ -449,7 +454,7 @@ def test_a_write_with_a_known_key_is_answered_though_the_topic_is_full(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_write_that_was_refused_leaves_no_key(api: Caller, kind: str) -> None:
+def test_a_write_that_was_refused_leaves_no_key(api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind, cap_records=1, discard="reject")
     api.write("t", 1)
     body = {"records": [{"data": 2}], "idempotency_key": "k"}
@@ -459,7 +464,7 @@ def test_a_write_that_was_refused_leaves_no_key(api: Caller, kind: str) -> None:
     assert (answer["deduped"], answer["seqs"]) == (False, [2])
 
 
-def test_keys_go_with_their_topic(api: Caller, topic: str) -> None:
+def test_keys_go_with_their_topic(api: TopicsClient, topic: str) -> None:
     api.write(topic, 1, idempotency_key="k")
     api.ask("DELETE", "/v0/topics/t")
     assert not api.write(topic, 1, idempotency_key="k")["deduped"]
@@ -471,16 +476,16 @@ def test_keys_outlive_a_restart_but_not_their_window(kind: str) -> None:
     site.api.put("t", type=kind, durable=True)
     first = site.api.write("t", 1, 2, idempotency_key="k")
     site.tick(60_000)
-    site = site.again()
+    site = site.after_a_crash()
     assert site.api.write("t", 1, 2, idempotency_key="k") == {**first, "deduped": True}
-    site = site.again(60_001)
+    site = site.after_a_crash(60_001)
     assert site.api.write("t", 1, idempotency_key="k")["seqs"] == [3]
 
 
 # -- delays and priorities of jobs -----------------------------------------------------------------
 
 
-def test_a_job_may_be_written_for_later(site: BareTopics, api: Caller) -> None:
+def test_a_job_may_be_written_for_later(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data": 1, "delay_ms": 500}, {"data": 2}]})
     assert api.state("q")["queue"]["delayed"] == 1
@@ -489,7 +494,7 @@ def test_a_job_may_be_written_for_later(site: BareTopics, api: Caller) -> None:
     assert [one["data"] for one in api.claim("q", max=9)["claimed"]] == [1]
 
 
-def test_a_job_of_a_higher_priority_goes_first(api: Caller) -> None:
+def test_a_job_of_a_higher_priority_goes_first(api: TopicsClient) -> None:
     api.put("q", type="queue")
     priorities = (0, -5, 7, 7, 1_000_000, -1_000_000)
     api.ok("q", {"records": [{"data": one, "priority": one} for one in priorities]})
@@ -512,7 +517,7 @@ def test_a_job_of_a_higher_priority_goes_first(api: Caller) -> None:
     ],
 )
 def test_a_job_with_a_bad_delay_or_priority_is_not_written(
-    api: Caller, fields: dict[str, object]
+    api: TopicsClient, fields: dict[str, object]
 ) -> None:
     api.put("q", type="queue")
     body = {"records": [{"data": 1}, {"data": 2, **fields}]}
@@ -529,7 +534,7 @@ def test_an_answer_waits_for_its_batch(kind: str) -> None:
     api = site.api
     answer = api.ask("PUT", "/v0/topics/t", {"type": kind, "durable": True})
     assert api.session.awaits == site.journal.open_number
-    site.others.site.commit()
+    site.commit()
     answer = api.post("t", {"records": [{"data": 1}], "idempotency_key": "k"})
     assert answer.json["performance"]["fsync_ms"] > 0
     assert api.session.awaits == site.journal.open_number
@@ -547,7 +552,7 @@ def test_an_answer_that_tells_of_later_writes_waits_for_them(kind: str) -> None:
     site = BareTopics(MemoryStorage())
     site.api.put("t", type=kind, durable=True, cap_records=2, discard="reject")
     site.api.write("t", 1, idempotency_key="k")
-    site.others.site.commit()
+    site.commit()
     site.api.write("t", 2)
     again = site.connect()
     assert again.write("t", 1, idempotency_key="k")["head_seq"] == 2

@@ -8,7 +8,7 @@ from jobyard.engine.state.yard import Yard
 from jobyard.model.index.minute_counter import MINUTE_MS, MinuteCounter
 from jobyard.model.job import Job
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import OrderingGroup, part_of
+from jobyard.model.throttle.ordering_group import OrderingGroup, find_ordering, part_of
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.protocols.glidemq.keyspace.views.job import number
 from jobyard.protocols.glidemq.keyspace.views.sets import ready_lists_of
@@ -55,8 +55,7 @@ def order_done(queue: Queue, key: str) -> bytes | None:
 
 def ordering_named(queue: Queue, key: str) -> OrderingGroup | None:
     """Return the ordering group of an ordering key."""
-    ready_lists = ready_lists_of(queue)
-    return None if ready_lists is None else ready_lists.orderings.get(key)
+    return find_ordering(ready_lists_of(queue), key)
 
 
 def ordering_fields(queue: Queue) -> dict[bytes, bytes]:

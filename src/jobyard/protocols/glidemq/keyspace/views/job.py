@@ -13,10 +13,11 @@ from jobyard.engine.glidemq import add as glide_add
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import BodyDamaged
 from jobyard.journal.damage import CORRUPT_RESULT, CORRUPT_TEXT
-from jobyard.model.details import FailureReason, JobDetails, MemberState
+from jobyard.model.details import FailureReason, JobDetails
 from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.glidemq.fields import GlideFlag, GlidePart
 from jobyard.model.job import DEAD, DONE, LEASED, Job
+from jobyard.model.members import MemberState
 from jobyard.model.policy import LIFO, Policy
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
 from jobyard.wire.payload import to_json

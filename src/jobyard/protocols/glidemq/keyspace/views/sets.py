@@ -13,7 +13,7 @@ from jobyard.engine.glidemq.flows import suspended_jobs
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.subscriptions.subscriptions import waiting_redeliveries
-from jobyard.model.details import MemberState, Outcome
+from jobyard.model.details import Outcome
 from jobyard.model.family import GLIDE
 from jobyard.model.glidemq.subscriptions import Redelivery
 from jobyard.model.index.heap import Heap
@@ -22,8 +22,9 @@ from jobyard.model.index.sorted_view import SortedView, SortedViews
 from jobyard.model.job import DEAD, DELAYED, DONE, READY, Job
 from jobyard.model.lease import Proof
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.members import MemberState
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.ordering_group import OrderingGroup
+from jobyard.model.throttle.ordering_group import OrderingGroup, find_ordering
 from jobyard.model.throttle.ready_lists import ReadyList, ReadyLists
 from jobyard.protocols.glidemq.keyspace import key_parts
 from jobyard.protocols.glidemq.keyspace.gather import SortedViewGather
@@ -391,8 +392,7 @@ def ordering_jobs(ready_lists: ReadyLists, ready_list: i64, most: i64) -> list[J
 
 def parked_jobs(queue: Queue, key: str) -> list[Job]:
     """Return the jobs of an ordering key that wait for others of it, the next to start first."""
-    ready_lists = ready_lists_of(queue)
-    ordering = None if ready_lists is None else ready_lists.orderings.get(key)
+    ordering = find_ordering(ready_lists_of(queue), key)
     found: list[Job] = []
     if ordering is None:
         return found
@@ -407,7 +407,7 @@ def parked_jobs(queue: Queue, key: str) -> list[Job]:
 def parked_count(queue: Queue, key: str) -> i64:
     """Return how many jobs of an ordering key wait for others of it."""
     ready_lists = ready_lists_of(queue)
-    ordering = None if ready_lists is None else ready_lists.orderings.get(key)
+    ordering = find_ordering(ready_lists, key)
     if ready_lists is None or ordering is None:
         return 0
     if ordering.next_job is None and ready_lists.staged_count == len(ready_lists.staged.items):

@@ -173,7 +173,7 @@ def stream_upkeep(queue: Queue) -> Task | None:
     if is_straight(queue):
         return None
     listing = stream_listing(queue)
-    behind = queue.next_seq - listing.seen_seq() + listing.news_count()
+    behind = queue.next_seq - listing.seen_seq() + listing.moved_count()
     return None if behind < _BEHIND_MAX else SortedViewRefresh(queue, listing, stream_length(queue))
 
 

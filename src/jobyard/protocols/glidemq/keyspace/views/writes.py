@@ -20,12 +20,13 @@ from jobyard.engine.state import bus
 from jobyard.engine.state.yard import Yard, abs_stamp
 from jobyard.engine.subscriptions import subscriptions
 from jobyard.errors import NotFound
-from jobyard.model.details import LogLine, Member, MemberState
+from jobyard.model.details import LogLine
 from jobyard.model.details_codec import FieldWriter, Tag, glide_field, log_field, overlay_field
 from jobyard.model.family import GLIDE
 from jobyard.model.glidemq.fields import GlidePart
 from jobyard.model.glidemq.subscriptions import has_entry
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, LEASED, READY, Job
+from jobyard.model.members import Member, MemberState
 from jobyard.model.queue import Queue
 from jobyard.model.throttle.ready_lists import ReadyList
 from jobyard.model.throttle.settings import NO_LIMIT
@@ -68,7 +69,7 @@ SETTING_FIELDS: Final = frozenset(
 
 def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64) -> None:
     """Set fields of a job that a client may set: all of them or, without room, none."""
-    news = FieldWriter()
+    changes = FieldWriter()
     part: GlidePart | None = None
     is_noted = False
     for name, value in fields.items():
@@ -77,30 +78,30 @@ def set_job_fields(yard: Yard, job: Job, fields: dict[bytes, bytes], now_ms: i64
                 part = copy_part(job)
             _set_label(part, name, value)
         elif name not in _NOT_NOTED:
-            _note_field(news, job, name, value)
+            _note_field(changes, job, name, value)
             is_noted = True
     if part is not None:
-        glide_field(news, part)
+        glide_field(changes, part)
     if b"data" in fields:
         set_data(yard, job, fields[b"data"], now_ms)
     if is_noted or part is not None:
-        yard.note(job, news.done())
+        yard.note(job, changes.done())
     if b"lastActive" in fields:
         beat(job, now_ms)
         subscriptions.beat(job.queue, job, now_ms)
     if b"progress" in fields and yard.bus.is_on:
-        yard.bus.tell(bus.Event(bus.EventName.PROGRESS, job.queue, job, now_ms))
+        yard.bus.publish(bus.Event(bus.EventName.PROGRESS, job.queue, job, now_ms))
 
 
-def _note_field(news: FieldWriter, job: Job, name: bytes, value: bytes) -> None:
+def _note_field(changes: FieldWriter, job: Job, name: bytes, value: bytes) -> None:
     if name.startswith(NOTE_MARK):
         raise Wrong(NOT_CHANGED_SO)
     if name == b"progress":
-        news.text(Tag.PROGRESS, f"{_text(value)}\0")
+        changes.text(Tag.PROGRESS, f"{_text(value)}\0")
     elif name in _TOLD:
-        overlay_field(news, NOTE_MARK + name, standing(job) + value)
+        overlay_field(changes, NOTE_MARK + name, standing(job) + value)
     else:
-        overlay_field(news, name, value)
+        overlay_field(changes, name, value)
 
 
 def set_data(yard: Yard, job: Job, data: bytes, now_ms: i64) -> None:
@@ -134,14 +135,14 @@ def drop_job_fields(yard: Yard, job: Job, names: list[bytes]) -> i64:
     if overlay is None:
         return 0
     known: set[bytes] = set()
-    news = FieldWriter()
+    changes = FieldWriter()
     for name in dict.fromkeys(names):
         for written in (name, NOTE_MARK + name):
             if written in overlay:
-                overlay_field(news, written, None)
+                overlay_field(changes, written, None)
                 known.add(name)
     if known:
-        yard.note(job, news.done())
+        yard.note(job, changes.done())
     return len(known)
 
 
@@ -164,10 +165,10 @@ def remove_if_may(yard: Yard, job: Job, now_ms: i64) -> bool:
 
 def add_log(yard: Yard, job: Job, lines: list[bytes], now_ms: i64) -> None:
     """Add lines to the log of a job."""
-    news = FieldWriter()
+    changes = FieldWriter()
     for line in lines:
-        log_field(news, LogLine(now_ms, "", _text(line)))
-    yard.note(job, news.done())
+        log_field(changes, LogLine(now_ms, "", _text(line)))
+    yard.note(job, changes.done())
 
 
 # -- schedule of a job -------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from jobyard.engine.jobs.put import put
 from jobyard.engine.jobs.queues import open_queue
 from jobyard.model.family import BEANSTALK
 from jobyard.model.job import JSON, RAW
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 # Fields that show the state of a job.
 STANDING = (
@@ -255,7 +255,7 @@ def test_what_other_doors_do_to_a_job_is_shown(library: Library) -> None:
     site = library.site
     job = site.yard.jobs.get(1)
     assert job is not None
-    assert site.site.pull("tasks") is not None
+    assert site.pull("tasks") is not None
     assert standing(library, "1")["state"] == "active"
     finish.hand_back(site.yard, job, 0, 500, site.now_ms)
     shown = standing(library, "1")

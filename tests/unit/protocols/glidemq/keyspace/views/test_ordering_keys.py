@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
+from tests.support.clients.library import Library
+from tests.support.doors.glidemq import BareGlidemq
 
 
 @pytest.fixture

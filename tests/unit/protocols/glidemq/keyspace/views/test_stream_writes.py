@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.bare_glidemq import BareGlidemq
-from tests.support.glidemq_calls import Library
-from tests.support.glidemq_subscribers import Subscriber
-from tests.support.memory_storage import MemoryStorage
+from tests.support.clients.library import Library
+from tests.support.clients.subscriber import Subscriber
+from tests.support.doors.glidemq import BareGlidemq
+from tests.support.site.storage import MemoryStorage
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_an_onlooker_stays_when_the_last_group_goes(library: Library) -> None:
     observer = library.site.connect()
     observer.send("XREAD", "BLOCK", 0, "STREAMS", mails.stream, "$")
     library.client.ask("XGROUP", "DESTROY", mails.stream, "mails")
-    assert mails.client.take_raw().startswith(b"-NOGROUP")
+    assert mails.client.take_unread().startswith(b"-NOGROUP")
     library.add(priority=4)
     library.promote()
     # Without a group it goes to the list, as before.

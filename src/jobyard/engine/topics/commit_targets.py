@@ -1,0 +1,312 @@
+"""The topics that a transaction writes to: its staged records, prepared before they enter.
+
+Records are read back from the log of stages and made into rows of a log, or jobs of a queue with
+their journal records encoded, in slices. When they enter, only seqs, ids, times and places are
+left. A refusal comes before the first record enters.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.jobs.put import (
+    enter,
+    free_seqs,
+    make_job,
+    reserve_and_evict,
+    room_for_all,
+    way_room,
+)
+from jobyard.engine.logs.logs import WriteDraft, append_drafted, draft, floor_for
+from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics.job_batch import JobBatch, NewRecord
+from jobyard.engine.topics.staged_rows import StagedRow, read_staged
+from jobyard.errors import Refused, YardFull
+from jobyard.journal.batches import END_ROOM
+from jobyard.journal.format.log_record import head_bytes, log_length
+from jobyard.model.ahead import EncodedAhead
+from jobyard.model.limits import INLINE_BODY_MAX
+from jobyard.model.queue import Queue
+from jobyard.model.topic.config import EPHEMERAL, FSYNC
+from jobyard.model.topic.log import LogRecord, LogTopic, TopicFull, WriteTooLarge
+from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.topic.txn import StagedChunk
+
+if TYPE_CHECKING:
+    from jobyard.model.job import Job
+
+# Records read at once, and what one takes in units of work.
+_SLICE: Final = 128
+_UNITS_PER_ROW: Final = 4
+_BYTES_PER_UNIT: Final = 1024
+# Journal bytes besides the records: names, reserved seqs, cursors of routers, rounding.
+_SLACK: Final = 8192
+
+
+class TargetFull(Refused):
+    """A topic is full and does not discard, or could never hold this many records."""
+
+    def __init__(self, topic: str, *, is_too_large: bool) -> None:
+        super().__init__(f"topic {topic} cannot take all records of the transaction")
+        self.topic: str = topic
+        self.is_too_large: bool = is_too_large
+
+
+class TargetMissing(Refused):
+    """A topic of a transaction does not exist."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} does not exist")
+        self.topic: str = topic
+
+
+@final
+class TargetWritten:
+    """What a transaction wrote to one topic."""
+
+    def __init__(self, first_seq: i64, last_seq: i64, left_out: i64) -> None:
+        self.first_seq: i64 = first_seq
+        self.last_seq: i64 = last_seq
+        # Records that belong to jobs whose runs were not ended.
+        self.left_out: i64 = left_out
+
+
+class CommitTarget:
+    """One topic and the records for it; the base of both kinds."""
+
+    def __init__(self, yard: Yard, name: str, chunks: list[StagedChunk]) -> None:
+        self._yard = yard
+        self.name: str = name
+        self._chunks = chunks
+        self._chunk: i64 = 0
+        self._next_seq: i64 = 0
+        self.left_out: i64 = 0
+        # Whether a record belongs to a job whose run ends.
+        self.has_links: bool = False
+
+    def is_read(self) -> bool:
+        """Return whether all records are prepared."""
+        return self._chunk == len(self._chunks)
+
+    def read_some(self, ending: set[tuple[str, int]]) -> i64:
+        """Prepare some records, those of skipped jobs excepted; return the units of work."""
+        log = self._yard.txns.log
+        assert log is not None
+        chunk = self._chunks[self._chunk]
+        first = max(chunk.first_seq, self._next_seq)
+        last = chunk.first_seq + chunk.rows - 1
+        done: i64 = 1
+        rows = read_staged(self._yard.journal, log, first, min(last, first + _SLICE - 1))
+        for row in rows:
+            done += _UNITS_PER_ROW + len(row.data) // _BYTES_PER_UNIT
+            if row.with_seq > 0:
+                self.has_links = True
+                if (row.with_queue, int(row.with_seq)) not in ending:
+                    self.left_out += 1
+                    continue
+            self.add(row)
+        self._next_seq = first + len(rows)
+        if self._next_seq > last:
+            self._chunk += 1
+            self._next_seq = 0
+        if self.is_read():
+            self.close()
+        return done
+
+    def add(self, row: StagedRow) -> None:
+        """Prepare one record."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """End the preparation: there are no more records."""
+
+    def stamp_some(self, most: i64, now_ms: i64) -> i64:  # noqa: ARG002  for subclasses
+        """Do the part that depends on what others write; fewer units than `most` end it."""
+        return 0
+
+    def is_there(self) -> bool:
+        """Return whether the topic is still the one that the records are prepared for."""
+        raise NotImplementedError
+
+    def is_synced(self) -> bool:
+        """Return whether an answer about the topic waits for the disk."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuse records that the topic may not hold."""
+        raise NotImplementedError
+
+    def room(self) -> i64:
+        """Return the most journal bytes that the records take."""
+        raise NotImplementedError
+
+    def make_way(self, now_ms: i64) -> None:
+        """Evict what the topic has no more room for; room for the records was made."""
+
+    def enter(self, now_ms: i64) -> TargetWritten:
+        """Let the records enter; cannot fail."""
+        raise NotImplementedError
+
+
+@final
+class LogTarget(CommitTarget):
+    """A log, and rows for it."""
+
+    def __init__(self, yard: Yard, log: LogTopic, chunks: list[StagedChunk], now_ms: i64) -> None:
+        super().__init__(yard, log.name, chunks)
+        self._log = log
+        self._rows = LogRows(0, 0, 0)
+        self._stamping = WriteDraft(yard, log.name, self._rows, now_ms)
+
+    def add(self, row: StagedRow) -> None:
+        """Add a row."""
+        draft(self._rows, LogRecord(row.data, row.meta, row.tag, row.node, is_binary=row.is_binary))
+
+    def stamp_some(self, most: i64, now_ms: i64) -> i64:
+        """Build texts with the seqs that are next."""
+        return self._stamping.proceed(most, now_ms)
+
+    def is_there(self) -> bool:
+        """Return whether the log was not dropped."""
+        return not self._log.is_dropped
+
+    def is_synced(self) -> bool:
+        """Return whether the log is of class fsync."""
+        return self._log.config.durability == FSYNC
+
+    def check(self) -> None:
+        """Refuse what exceeds the caps, unless old records make room."""
+        rows = self._rows
+        if rows.count() == 0:
+            return
+        try:
+            floor_for(self._yard, self._log, rows.count(), rows.content_size)
+        except TopicFull as full:
+            is_too_large = isinstance(full, WriteTooLarge)
+            raise TargetFull(self.name, is_too_large=is_too_large) from full
+        if rows.is_too_large:
+            raise TargetFull(self.name, is_too_large=True)
+        bodies = self._yard.bodies
+        if not bodies.admits(rows.size):
+            raise YardFull
+        if self._log.config.durability == EPHEMERAL and not bodies.admits_pinned(rows.size):
+            raise YardFull
+
+    def room(self) -> i64:
+        """Return the size of the record, of heads, and of what routers add."""
+        rows = self._rows
+        log = self._log
+        # Numbers in texts may get longer if others write to the log.
+        room = log_length(rows) + 64 * rows.count() + 4 * head_bytes(log) + _SLACK
+        if log.onward is not None:
+            room += log.onward.room(rows.count(), rows.size)
+        return room
+
+    def enter(self, now_ms: i64) -> TargetWritten:
+        """Append the rows as one write."""
+        if self._rows.count() == 0:
+            next_seq = self._log.next_seq
+            return TargetWritten(next_seq, next_seq - 1, self.left_out)
+        done = append_drafted(self._yard, self._log, self._rows, "", now_ms)
+        return TargetWritten(done.first_seq, done.last_seq, self.left_out)
+
+
+@final
+class QueueTarget(CommitTarget):
+    """A queue, and jobs for it."""
+
+    def __init__(self, yard: Yard, queue: Queue, chunks: list[StagedChunk]) -> None:
+        super().__init__(yard, queue.name, chunks)
+        self._queue = queue
+        self._batch = JobBatch(yard)
+        # For evictions; known once the caps are checked.
+        self._way_room: i64 = 0
+        self._jobs: list[Job] = []
+        self._ahead: EncodedAhead | None = EncodedAhead() if yard.journal.is_on else None
+
+    def add(self, row: StagedRow) -> None:
+        """Build a job and encode its record."""
+        record = NewRecord(row.data, row.meta, row.tag, row.node)
+        record.is_binary = row.is_binary
+        record.delay_ms = row.delay_ms
+        record.priority = row.priority
+        batch = self._batch
+        batch.add(record)
+        new_job = batch.new_jobs[len(batch.new_jobs) - 1]
+        self._jobs.append(make_job(self._queue, new_job))
+        ahead = self._ahead
+        if ahead is not None:
+            details = new_job.details
+            body = new_job.body if len(new_job.body) <= INLINE_BODY_MAX else b""
+            ahead.begin(body, b"" if details is None else details.ahead)
+            ahead.end()
+            if details is not None:
+                details.ahead = b""
+
+    def close(self) -> None:
+        """End the encoding."""
+        if self._ahead is not None:
+            self._ahead.end_all()
+            self._ahead.rewind()
+
+    def is_there(self) -> bool:
+        """Return whether the name still leads to the queue."""
+        return self._yard.queues.get(self.name) is self._queue
+
+    def is_synced(self) -> bool:
+        """Return whether the queue is of class fsync."""
+        return self._queue.is_synced
+
+    def check(self) -> None:
+        """Refuse what exceeds the caps, unless old jobs make room."""
+        queue = self._queue
+        if queue.config is not None and self._jobs:
+            try:
+                self._way_room = way_room(self._yard, queue, len(self._jobs), self._batch.size)
+            except TopicFull as full:
+                is_too_large = isinstance(full, WriteTooLarge)
+                raise TargetFull(self.name, is_too_large=is_too_large) from full
+        if not self._yard.bodies.admits(self._batch.size):
+            raise YardFull
+
+    def room(self) -> i64:
+        """Return the size of the jobs, of evictions, and of what routers add."""
+        queue = self._queue
+        count: i64 = len(self._jobs)
+        room = room_for_all(queue, self._batch.new_jobs, self._batch.room)
+        return room + self._way_room + END_ROOM * count + _SLACK
+
+    def make_way(self, now_ms: i64) -> None:
+        """Evict the oldest jobs if the caps require it."""
+        if self._queue.config is not None and self._jobs:
+            size = self._batch.size
+            reserve_and_evict(self._yard, self._queue, len(self._jobs), size, 0, now_ms)
+
+    def enter(self, now_ms: i64) -> TargetWritten:
+        """Put the jobs, with consecutive seqs."""
+        yard = self._yard
+        queue = self._queue
+        first_seq = free_seqs(queue, len(self._jobs))
+        if not self._jobs:
+            return TargetWritten(first_seq, first_seq - 1, self.left_out)
+        queue.next_seq = first_seq
+        first_id = yard.journal.next_id
+        for job in self._jobs:
+            enter(yard, job, now_ms, self._ahead, first_id)
+        if queue.topic_state is not None:
+            queue.topic_state.last_write_ms = now_ms
+        held_offers = yard.txns.held_offers
+        assert held_offers is not None
+        held_offers.append(queue)
+        return TargetWritten(first_seq, queue.next_seq - 1, self.left_out)
+
+
+def target_of(yard: Yard, name: str, chunks: list[StagedChunk], now_ms: i64) -> CommitTarget:
+    """Return the target for some chunks; TargetMissing if there is no such topic."""
+    log = yard.logs.get(name)
+    if log is not None:
+        return LogTarget(yard, log, chunks, now_ms)
+    queue = yard.queues.get(name)
+    if queue is None:
+        raise TargetMissing(name)
+    return QueueTarget(yard, queue, chunks)

@@ -1,0 +1,90 @@
+"""Records in the log of stages: how one is written there, and read back for its commit.
+
+The text of a record is that of any log; what only jobs have, and the job whose end a record belongs
+to, is stored with its labels. Knows no transaction.
+"""
+
+import json
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from jobyard.engine.logs.read import label_of
+from jobyard.engine.logs.text import texts_between
+from jobyard.errors import Refused, TextDamaged
+from jobyard.journal.format.log_record import LABEL_SIZE_MAX
+from jobyard.journal.journal import Journal
+from jobyard.model.topic.log import LogTopic
+from jobyard.model.topic.log_chunk import META_SIZE_MAX, LogChunk
+from jobyard.model.topic.log_rows import LogRows, binary_text
+
+_MORE: Final = b'"$more":'
+
+
+class StageDamaged(Refused):
+    """A staged record is damaged on disk, so its transaction cannot be committed."""
+
+
+@final
+class StagedRow:
+    """A record that is staged for a topic of any kind."""
+
+    def __init__(self, data: bytes, meta: bytes, tag: str, node: str) -> None:
+        self.data: bytes = data
+        self.meta: bytes = meta
+        self.tag: str = tag
+        self.node: str = node
+        # Whether data are bytes, not JSON text.
+        self.is_binary: bool = False
+        self.delay_ms: i64 = 0
+        self.priority: i64 = 0
+        # The job whose end it belongs to; 0 for none.
+        self.with_queue: str = ""
+        self.with_seq: i64 = 0
+
+
+def draft_staged(items: LogRows, row: StagedRow) -> None:
+    """Add a record to a chunk that will be staged."""
+    label = label_of(b'"$tag":', row.tag) + label_of(b'"$node":', row.node)
+    if row.delay_ms != 0 or row.priority != 0 or row.with_seq != 0:
+        more = [int(row.delay_ms), int(row.priority), row.with_queue, int(row.with_seq)]
+        label = b"".join([label, _MORE, json.dumps(more, separators=(",", ":")).encode(), b","])
+    if len(label) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
+        items.is_too_large = True
+    data = binary_text(row.data) if row.is_binary else row.data
+    items.add_ahead(data, row.meta, label, b"")
+
+
+def read_staged(journal: Journal, log: LogTopic, first_seq: i64, last_seq: i64) -> list[StagedRow]:
+    """Return some of the staged records of a range, from its first on, all in one chunk.
+
+    StageDamaged if one of them is damaged or gone.
+    """
+    chunk = log.chunk_of(first_seq)
+    if chunk is None:
+        raise StageDamaged(f"staged record {int(first_seq)} is lost")
+    start = first_seq - chunk.base
+    end: i64 = min(last_seq + 1 - chunk.base, chunk.used())
+    if chunk.dead.find(1, start, end) >= 0:
+        raise StageDamaged(f"staged record {int(first_seq)}, or one behind it, is lost")
+    try:
+        texts = texts_between(journal, chunk, start, end)
+    except TextDamaged as damage:
+        raise StageDamaged(str(damage)) from damage
+    found: list[StagedRow] = []
+    for text in texts:
+        found.append(_row_at(chunk, start, text))
+        start += 1
+    return found
+
+
+def _row_at(chunk: LogChunk, slot: i64, text: bytes) -> StagedRow:
+    data, meta = chunk.content_of(slot, text)
+    label = chunk.label_at(slot)
+    labels = json.loads(b"{" + label[:-1] + b"}")
+    row = StagedRow(data, meta, labels.get("$tag", ""), labels.get("$node", ""))
+    row.is_binary = chunk.is_binary(slot, text)
+    more = labels.get("$more")
+    if more is not None:
+        row.delay_ms, row.priority, row.with_queue, row.with_seq = more
+    return row

@@ -1,0 +1,202 @@
+"""Sets, shows, lists and removes the cursors of readers.
+
+A cursor names the last seq that a reader is done with; the reader itself continues from any seq it
+wants. So that the server can tell how far the reader is behind, and keep what it has not read yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from librt.strings import BytesWriter
+
+from jobyard.engine.logs.cursors import CursorBehind, drop_cursor, set_cursor
+from jobyard.engine.state.history import read_history, yard_id
+from jobyard.model.topic.config import FSYNC
+from jobyard.model.topic.cursor import TopicCursor
+from jobyard.protocols.http.call import HttpCall, HttpRefused
+from jobyard.protocols.topics.answers import finish, put_bool
+from jobyard.protocols.topics.api import check_scope
+from jobyard.protocols.topics.api_keys import Scope
+from jobyard.protocols.topics.body import flag, invalid, read_body, text, whole
+from jobyard.protocols.topics.find import find_queue, incarnation_of, no_topic
+from jobyard.protocols.topics.limits import check_cursors
+from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name
+from jobyard.protocols.topics.records import events
+from jobyard.protocols.topics.records.events import is_events
+from jobyard.wire.json.write import encode
+from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+    from jobyard.engine.state.yard import Yard
+    from jobyard.model.topic.log import LogTopic
+    from jobyard.protocols.topics.door import TopicsDoor
+
+CURSOR_NAME_MAX: Final = 128
+CURSOR_NAME_MARKS: Final = "._:~-"
+INCARNATION_MAX: Final = 64
+# Journal bytes read to find the time of the first row after a cursor of `_events`.
+LOOKED_AT: Final = 64 << 10
+
+
+def put_cursor(door: TopicsDoor, call: HttpCall) -> None:
+    """PUT /v0/topics/{topic}/cursors/{cursor}."""
+    topic, name = call.params
+    yard = door.yard
+    head_seq = _head_seq(yard, topic)
+    fields = read_body(call, may_be_empty=False)
+    if fields.kind(b"seq") in (KIND_ABSENT, KIND_NIL):
+        raise invalid("seq is required")
+    known = yard.cursors.get(topic, name)
+    new = TopicCursor(topic, _checked_name(name))
+    new.seq = whole(fields, b"seq", 0)
+    new.incarnation = _incarnation(yard, topic)
+    new.holds = flag(fields, b"hold", otherwise=known is not None and known.holds)
+    wanted = text(fields, b"incarnation", INCARNATION_MAX)
+    if wanted and wanted != new.incarnation:
+        detail: dict[str, object] = {"incarnation": new.incarnation}
+        message = f"{topic} was deleted and created again since then"
+        raise HttpRefused(409, "wrong_incarnation", message, detail)
+    if new.seq > head_seq:
+        message = f"seq is beyond the newest seq, {int(head_seq)}"
+        raise HttpRefused(416, "out_of_range", message, {"head_seq": int(head_seq)})
+    if new.holds and topic != EVENTS_TOPIC and topic not in yard.logs:
+        raise HttpRefused(409, "not_a_log", f"{topic} is a queue: its jobs cannot be held")
+    if new.holds:
+        check_scope(call, Scope.ADMIN)
+    if known is None:
+        check_cursors(door, topic)
+    try:
+        is_new = set_cursor(
+            yard, new, call.now_ms, is_forced=flag(fields, b"force", otherwise=False)
+        )
+    except CursorBehind as behind:
+        at: dict[str, object] = {"seq": int(behind.seq)}
+        raise HttpRefused(409, "cursor_behind", f"{behind}; force sets it back", at) from None
+    out = BytesWriter()
+    out.write(encode(cursor_state(door, new))[:-1])
+    put_bool(out, b',"created":', value=is_new)
+    log = yard.logs.get(topic)
+    is_synced = log is not None and log.config.durability == FSYNC
+    call.await_batch(yard.journal.newest(), is_synced=is_synced)
+    finish(call, out, 201 if is_new else 200, is_synced=is_synced)
+
+
+def get_cursor(door: TopicsDoor, call: HttpCall) -> None:
+    """GET /v0/topics/{topic}/cursors/{cursor}."""
+    topic, name = call.params
+    _head_seq(door.yard, topic)
+    cursor = door.yard.cursors.get(topic, name)
+    if cursor is None:
+        raise HttpRefused(404, "cursor_not_found", f"{topic} has no cursor {name}")
+    out = BytesWriter()
+    out.write(encode(cursor_state(door, cursor))[:-1])
+    finish(call, out)
+
+
+def list_cursors(door: TopicsDoor, call: HttpCall) -> None:
+    """GET /v0/topics/{topic}/cursors."""
+    topic = call.params[0]
+    _head_seq(door.yard, topic)
+    out = BytesWriter()
+    out.write(b'{"cursors":')
+    out.write(encode(cursor_states(door, topic)))
+    finish(call, out)
+
+
+def delete_cursor(door: TopicsDoor, call: HttpCall) -> None:
+    """DELETE /v0/topics/{topic}/cursors/{cursor}; deleting a missing cursor is not an error.
+
+    The topic need not exist: a queue without configuration is gone when it is empty.
+    """
+    topic, name = call.params
+    check_read_name(topic)
+    cursor = door.yard.cursors.get(topic, name)
+    if cursor is not None:
+        drop_cursor(door.yard, cursor)
+    out = BytesWriter()
+    out.write(encode({"cursor": name, "topic": topic})[:-1])
+    put_bool(out, b',"deleted":', value=cursor is not None)
+    finish(call, out)
+
+
+def cursor_states(door: TopicsDoor, topic: str) -> list[dict[str, object]]:
+    """Return all cursors of a topic as clients see them."""
+    return [cursor_state(door, cursor) for cursor in door.yard.cursors.of(topic)]
+
+
+def cursor_state(door: TopicsDoor, cursor: TopicCursor) -> dict[str, object]:
+    """Return a cursor as clients see it."""
+    yard = door.yard
+    return {
+        "cursor": cursor.name,
+        "topic": cursor.topic,
+        "seq": int(cursor.seq),
+        "incarnation": cursor.incarnation,
+        "hold": cursor.holds,
+        "is_broken": cursor.is_broken,
+        "lag": int(max(_head_seq(yard, cursor.topic) - cursor.seq, 0)),
+        "lag_ms": int(_lag_ms(door, cursor)),
+        "updated_ms": int(cursor.updated_ms),
+    }
+
+
+def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:
+    """Return the age of the first record after a cursor; 0 if there is none, or its age unknown."""
+    yard = door.yard
+    ts: i64 = 0
+    if cursor.topic == EVENTS_TOPIC:
+        page = read_history(yard, cursor.seq, 1, LOOKED_AT)
+        if page.rows:
+            ts = page.rows[0].ts_ms
+    else:
+        log = yard.logs.get(cursor.topic)
+        if log is None:
+            return 0
+        ts = log.ts_after(cursor.seq)
+    return max(yard.now_ms + yard.journal.wall_offset_ms - ts, 0) if ts > 0 else 0
+
+
+def is_readable(yard: Yard, topic: str) -> bool:
+    """Return whether a topic exists."""
+    return is_events(yard, topic) or topic in yard.logs or find_queue(yard, topic) is not None
+
+
+def _head_seq(yard: Yard, topic: str) -> i64:
+    """Return the newest seq of a topic; refuse a topic that does not exist."""
+    check_read_name(topic)
+    if topic == EVENTS_TOPIC:
+        if not is_events(yard, topic):
+            raise no_topic(topic)
+        return events.head_seq(yard)
+    log = yard.logs.get(topic)
+    if log is not None:
+        return log.next_seq - 1
+    queue = find_queue(yard, topic)
+    if queue is None:
+        raise no_topic(topic)
+    return queue.next_seq - 1
+
+
+def _incarnation(yard: Yard, topic: str) -> str:
+    """Return the incarnation of a topic; queues have none."""
+    if topic == EVENTS_TOPIC:
+        return yard_id(yard)
+    log: LogTopic | None = yard.logs.get(topic)
+    return "" if log is None else incarnation_of(log)
+
+
+def _checked_name(name: str) -> str:
+    if not 1 <= len(name) <= CURSOR_NAME_MAX or not name.isascii():
+        raise _bad_name()
+    if not all(letter.isalnum() or letter in CURSOR_NAME_MARKS for letter in name):
+        raise _bad_name()
+    return name
+
+
+def _bad_name() -> HttpRefused:
+    return invalid(
+        f"a cursor name consists of 1 to {CURSOR_NAME_MAX} letters, digits and . _ : ~ -"
+    )

@@ -1,0 +1,112 @@
+"""What calls about transactions, claim sets and fences share: fields, and answers to refusals."""
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics.claim_sets import ClaimDiffers, ClaimInProgress
+from jobyard.engine.topics.commit_targets import TargetFull, TargetMissing
+from jobyard.engine.topics.fences import Fenced, raise_fence
+from jobyard.engine.topics.staged_rows import StageDamaged
+from jobyard.engine.topics.stages import StagesFull, TooManyTxns, TxnCommitted, TxnDiffers
+from jobyard.engine.topics.transactions import Incomplete, StageExpired, TooManyRows
+from jobyard.errors import Refused
+from jobyard.protocols.http.call import HttpRefused
+from jobyard.protocols.topics.body import invalid, text, whole
+from jobyard.protocols.topics.find import no_topic
+from jobyard.wire.json.read import JsonFields
+from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
+
+TXN_NAME_MAX: Final = 256
+WORKER_MAX: Final = 256
+EPOCH_MAX: Final = 1 << 53
+_MARKS: Final = "._:~-"
+_STATUSES: Final[tuple[tuple[type[Refused], int, str], ...]] = (
+    (Fenced, 409, "fenced"),
+    (TxnCommitted, 409, "committed"),
+    (TxnDiffers, 409, "txn_differs"),
+    (Incomplete, 409, "incomplete"),
+    (ClaimDiffers, 409, "claim_differs"),
+    (ClaimInProgress, 409, "in_progress"),
+    (StageExpired, 410, "txn_expired"),
+    (TooManyRows, 413, "txn_too_large"),
+    (TooManyTxns, 429, "throttled"),
+    (StagesFull, 429, "throttled"),
+    (StageDamaged, 500, "corrupt"),
+)
+
+
+def check_id(name: str, what: str) -> str:
+    """Refuse an invalid name of a transaction or a claim; return it."""
+    is_valid = 1 <= len(name) <= TXN_NAME_MAX and name.isascii()
+    if not is_valid or not all(letter.isalnum() or letter in _MARKS for letter in name):
+        raise invalid(f"{what} consists of 1 to {TXN_NAME_MAX} letters, digits and . _ : ~ -")
+    return name
+
+
+def worker_of(fields: JsonFields) -> tuple[str, i64]:
+    """Return the worker that a call names, and its epoch."""
+    worker = text(fields, b"worker", WORKER_MAX)
+    epoch = whole(fields, b"epoch", 0)
+    if epoch > EPOCH_MAX:
+        raise invalid(f"epoch must be at most {EPOCH_MAX}")
+    if not worker and fields.kind(b"epoch") not in (KIND_ABSENT, KIND_NIL):
+        raise HttpRefused(409, "no_worker", "epoch needs a worker")
+    return worker, epoch
+
+
+def check_worker(yard: Yard, fields: JsonFields, now_ms: i64) -> None:
+    """Refuse a call whose worker has called with a greater epoch; from now on, smaller ones."""
+    worker, epoch = worker_of(fields)
+    if worker:
+        try:
+            raise_fence(yard, worker, epoch, now_ms)
+        except Refused as refused:
+            raise in_http(refused) from None
+
+
+def needed_whole(fields: JsonFields, key: bytes, most: i64) -> i64:
+    """Return a required whole number from 0 to `most`."""
+    if fields.kind(key) in (KIND_ABSENT, KIND_NIL):
+        raise invalid(f"{key.decode()} is required")
+    number = whole(fields, key, 0)
+    if number > most:
+        raise invalid(f"{key.decode()} must be at most {int(most)}")
+    return number
+
+
+def in_http(refused: Refused) -> Refused:
+    """Return the answer to a refusal of the engine, or the refusal itself if that is general."""
+    if isinstance(refused, TargetMissing):
+        return no_topic(refused.topic)
+    status, code = _status_of(refused)
+    return HttpRefused(status, code, str(refused), _detail_of(refused)) if status else refused
+
+
+def _status_of(refused: Refused) -> tuple[int, str]:
+    """Return status and code of the answer; 0 for a general refusal."""
+    if isinstance(refused, TargetFull):
+        return (400, "record_too_large") if refused.is_too_large else (422, "topic_full")
+    for kind, status, code in _STATUSES:
+        if isinstance(refused, kind):
+            return status, code
+    return 0, ""
+
+
+def _detail_of(refused: Refused) -> dict[str, object] | None:
+    detail: dict[str, object] | None = None
+    if isinstance(refused, Fenced):
+        detail = {"epoch": int(refused.epoch)}
+    elif isinstance(refused, Incomplete):
+        place = {"part": int(refused.part), "chunk": int(refused.chunk)}
+        detail = {"topic": refused.topic, **place}
+    elif isinstance(refused, TooManyRows):
+        detail = {"rows": int(refused.rows), "max": int(refused.most)}
+    elif isinstance(refused, TooManyTxns):
+        detail = {"limit": "txn_max"}
+    elif isinstance(refused, StagesFull):
+        detail = {"limit": "txn_stage_bytes"}
+    elif isinstance(refused, TargetFull):
+        detail = {"topic": refused.topic}
+    return detail

@@ -1,0 +1,1 @@
+"""Transactions: stage records, commit, abort, look."""

@@ -1,0 +1,78 @@
+"""Shows a transaction, and aborts it: the calls about one that need no body."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from librt.strings import BytesWriter
+
+from jobyard.engine.topics import transactions
+from jobyard.errors import Refused
+from jobyard.model.topic.txn import TxnState
+from jobyard.protocols.topics.answers import finish, put_int
+from jobyard.protocols.topics.api import check_name
+from jobyard.protocols.topics.txn_fields import check_id, in_http
+from jobyard.wire.json.write import write_text
+
+if TYPE_CHECKING:
+    from jobyard.protocols.http.call import HttpCall
+    from jobyard.protocols.topics.door import TopicsDoor
+
+
+def look(door: TopicsDoor, call: HttpCall) -> None:
+    """GET /v0/txns/{txn}."""
+    name = check_id(call.params[0], "the name of a transaction")
+    _check_topics(door, call, name)
+    yard = door.yard
+    state = transactions.look(yard, name, call.now_ms)
+    is_expired = state == TxnState.EXPIRED
+    out = _begin(name, TxnState.ABORTED if is_expired else state)
+    txn = yard.txns.open.get(name)
+    decided = yard.txns.decided.get(name)
+    if txn is not None:
+        put_int(out, b',"chunks":', len(txn.chunks))
+        put_int(out, b',"rows":', txn.rows)
+        put_int(out, b',"bytes":', txn.bytes)
+        put_int(out, b',"expires_at":', door.wall_ms(txn.until_ms))
+    elif is_expired:
+        out.write(b',"expired":true')
+    elif decided is not None and state == TxnState.COMMITTED:
+        out.write(b",")
+        out.write(decided.answer.encode())
+    finish(call, out)
+
+
+def abort(door: TopicsDoor, call: HttpCall) -> None:
+    """DELETE /v0/txns/{txn}."""
+    name = check_id(call.params[0], "the name of a transaction")
+    _check_topics(door, call, name)
+    try:
+        transactions.abort(door.yard, name, call.now_ms)
+    except Refused as refused:
+        raise in_http(refused) from None
+    finish(call, _begin(name, TxnState.ABORTED))
+
+
+def _begin(name: str, state: str) -> BytesWriter:
+    out = BytesWriter()
+    out.write(b'{"txn":')
+    write_text(out, name)
+    out.write(b',"state":')
+    write_text(out, state)
+    return out
+
+
+def _check_topics(door: TopicsDoor, call: HttpCall, name: str) -> None:
+    """Refuse a caller whose key does not cover a topic of the transaction."""
+    if call.identity is None:
+        return
+    txn = door.yard.txns.open.get(name)
+    decided = door.yard.txns.decided.get(name)
+    topics: set[str] = set()
+    if txn is not None:
+        topics.update(topic for topic, _, _, _ in txn.chunks)
+    if decided is not None and decided.answer:
+        topics.update(json.loads("{" + decided.answer + "}")["topics"])
+    for topic in topics:
+        check_name(call, topic)

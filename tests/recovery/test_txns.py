@@ -1,0 +1,236 @@
+"""A commit that is interrupted at every call to the storage happened as a whole or not at all."""
+
+from collections.abc import Callable
+
+import pytest
+
+from jobyard.engine.logs.logs import open_log
+from jobyard.engine.topics.commit_ends import EndKind, RunEnd
+from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
+from jobyard.engine.topics.stages import stage
+from jobyard.engine.topics.topic_queue import (
+    NewRecord,
+    claim,
+    node_leases,
+    open_topic_queue,
+    produce,
+)
+from jobyard.engine.topics.transactions import Commit, CommitPart, CommitRequest, abort, look
+from jobyard.errors import YardFull
+from jobyard.model.topic.config import QUEUE, TopicConfig
+from jobyard.model.topic.log import LogTopic
+from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.topic.txn import ChunkPlace
+from tests.support.site.recount import recount
+from tests.support.site.storage import MemoryStorage, stop_everywhere
+from tests.support.site.yard import OpenYard
+
+SEGMENT = 16 * 1024
+# More than a segment holds, in two chunks.
+ROWS = 150
+JOBS = 40
+TEXT = b'"' + b"x" * 200 + b'"'
+
+Seen = tuple[str, int, int, int, int]
+
+
+def queue_config() -> TopicConfig:
+    config = TopicConfig()
+    config.type = QUEUE
+    config.leases_durable = True
+    config.dead_letter = "letters"
+    return config
+
+
+def open_on(storage: MemoryStorage) -> OpenYard:
+    return OpenYard(storage, segment_size=SEGMENT)
+
+
+def rows_of(count: int) -> LogRows:
+    items = LogRows(0, 0, 0)
+    for _ in range(count):
+        draft_staged(items, StagedRow(TEXT, b'{"m":1}', "t", ""))
+    return items
+
+
+def prepared() -> MemoryStorage:
+    """Return a journal with everything that the commit needs, all of it on disk."""
+    storage = MemoryStorage()
+    site = open_on(storage)
+    yard, now_ms = site.yard, site.now_ms
+    open_log(yard, "results", TopicConfig(), now_ms)
+    open_log(yard, "letters", TopicConfig(), now_ms)
+    queue = open_topic_queue(yard, "work", queue_config(), now_ms)
+    open_topic_queue(yard, "next", queue_config(), now_ms)
+    produce(yard, queue, [NewRecord(TEXT) for _ in range(JOBS)], "", now_ms)
+    claim(yard, queue, "w", JOBS, 60_000, node_leases(yard, "w"), now_ms)
+    site.commit()
+    for topic, attempt, count in (("results", 1, 100), ("results", 2, ROWS), ("next", 1, ROWS)):
+        stage(yard, "t", ChunkPlace(topic, 0, attempt, 0), rows_of(count), now_ms)
+        site.commit()
+    return storage
+
+
+def request() -> CommitRequest:
+    wanted = CommitRequest("t")
+    wanted.parts = [CommitPart("results", 0, 2, 1, ROWS), CommitPart("next", 0, 1, 1, ROWS)]
+    for seq in range(1, JOBS + 1):
+        kind = (EndKind.ACK, EndKind.NACK, EndKind.DEAD_LETTER)[seq % 3]
+        wanted.ends.append(RunEnd(kind, "work", "w", seq, ""))
+    wanted.worker, wanted.epoch, wanted.digest = "m", 3, "d"
+    return wanted
+
+
+def run_commit(site: OpenYard) -> Commit:
+    done = Commit(site.yard, request())
+    if not site.yard.tasks.begin(done, None, site.now_ms):
+        while site.yard.tasks.count():
+            site.yard.tasks.proceed(site.now_ms)
+            site.commit()
+    return done
+
+
+def seen(site: OpenYard) -> Seen:
+    yard = site.yard
+    state = look(yard, "t", site.now_ms)
+    work = yard.queues["work"]
+    jobs = int(work.jobs_count()) - len(work.leased.items)
+    counts = (int(yard.logs["results"].count), int(yard.queues["next"].jobs_count()))
+    return state, *counts, jobs, int(yard.logs["letters"].count)
+
+
+NOTHING: Seen = ("open", 0, 0, 0, 0)
+ALL: Seen = ("committed", ROWS, ROWS, (JOBS + 2) // 3, (JOBS + 1) // 3)
+
+ENDS: list[Callable[[MemoryStorage], MemoryStorage]] = [MemoryStorage.killed, MemoryStorage.cut_off]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_commit_that_is_interrupted_anywhere(
+    end: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    image = prepared()
+
+    def run(storage: MemoryStorage) -> None:
+        site = open_on(storage)
+        run_commit(site)
+        site.commit()
+        while site.yard.tasks.count():
+            site.yard.tasks.proceed(site.now_ms)
+            site.commit()
+        site.compact(20)
+
+    found = set()
+    for stopped in stop_everywhere(image.killed, run):
+        site = open_on(end(stopped))
+        recount(site.yard)
+        before = seen(site)
+        assert before in {NOTHING, ALL}
+        found.add(before)
+        done = run_commit(site)
+        assert done.is_duplicate == (before == ALL)
+        assert seen(site) == ALL
+        while site.yard.tasks.count():
+            site.yard.tasks.proceed(site.now_ms)
+        log = site.yard.txns.log
+        assert log is not None
+        assert log.count == 0
+        recount(site.yard)
+    assert found == {NOTHING, ALL}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_an_abort_that_is_interrupted_anywhere(
+    end: Callable[[MemoryStorage], MemoryStorage],
+) -> None:
+    image = prepared()
+
+    def run(storage: MemoryStorage) -> None:
+        site = open_on(storage)
+        abort(site.yard, "t", site.now_ms)
+        while site.yard.tasks.count():
+            site.commit()
+            site.yard.tasks.proceed(site.now_ms)
+        site.commit()
+        stage(site.yard, "t", ChunkPlace("results", 0, 9, 0), rows_of(3), site.now_ms)
+        site.commit()
+        site.compact(20)
+
+    states = set()
+    for stopped in stop_everywhere(image.killed, run):
+        site = open_on(end(stopped))
+        recount(site.yard)
+        txn = site.yard.txns.open.get("t")
+        chunks = [] if txn is None else sorted(int(key[2]) for key in txn.chunks)
+        assert chunks in ([1, 1, 2], [], [9])
+        states.add(tuple(chunks))
+        while site.yard.tasks.count():
+            site.yard.tasks.proceed(site.now_ms)
+        recount(site.yard)
+        log = site.yard.txns.log
+        assert log is not None
+        assert int(log.count) == int(site.yard.txns.staged_rows)
+    assert len(states) == 3
+
+
+def test_a_commit_is_one_batch_however_small_the_segments_are() -> None:
+    site = open_on(prepared())
+    number = site.journal.open_number
+    done = run_commit(site)
+    assert done.batch >= number
+    sizes = {int(segment.size) for segment in site.journal.segments.values()}
+    assert max(sizes) > SEGMENT
+    assert all(segment.end <= segment.size for segment in site.journal.segments.values())
+
+
+def test_text_of_stages_leaves_memory() -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=1 << 20, budget=100_000)
+    open_log(site.yard, "results", TopicConfig(), site.now_ms)
+    for number in range(4):
+        place = ChunkPlace("results", 0, 0, number)
+        stage(site.yard, "t", place, rows_of(1024), site.now_ms)
+        site.commit()
+    log = site.yard.txns.log
+    assert isinstance(log, LogTopic)
+    assert sum(chunk.is_cold for chunk in log.chunks) >= 2
+    wanted = CommitRequest("t")
+    wanted.parts = [CommitPart("results", 0, 0, 4, 4096)]
+    done = Commit(site.yard, wanted)
+    while not site.yard.tasks.begin(done, None, site.now_ms):
+        while site.yard.tasks.count():
+            site.yard.tasks.proceed(site.now_ms)
+        break
+    assert site.yard.logs["results"].count == 4096
+    recount(site.yard)
+
+
+def fits(site: OpenYard) -> bool:
+    """Put a job; return whether the disk had room for it."""
+    try:
+        site.put(b"x" * 3000)
+    except YardFull:
+        return False
+    return True
+
+
+def test_a_full_disk_refuses_records_and_lets_runs_end() -> None:
+    storage = prepared()
+    site = open_on(storage)
+    site.commit()
+    storage.capacity = sum(len(file.seen) for file in storage.files.values())
+    while fits(site):
+        site.commit()
+    with pytest.raises(YardFull):
+        run_commit(site)
+    assert seen(site) == NOTHING
+    wanted = CommitRequest("ends")
+    wanted.ends = [end for end in request().ends if end.kind == EndKind.ACK][:4]
+    done = Commit(site.yard, wanted)
+    assert site.yard.tasks.begin(done, None, site.now_ms)
+    site.commit()
+    assert look(site.yard, "ends", site.now_ms) == "committed"
+    recount(site.yard)
+    after = open_on(storage.cut_off())
+    assert look(after.yard, "ends", after.now_ms) == "committed"
+    assert int(after.yard.queues["work"].jobs_count()) == JOBS - 4

@@ -1,0 +1,1 @@
+"""Clients of the doors without a socket, and the bytes of their protocols."""

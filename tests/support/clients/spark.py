@@ -1,0 +1,48 @@
+"""Reads through the reader classes as Spark does: planned here, pickled, read there."""
+
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from jobyard.spark.batch import PushingBatchReader
+from jobyard.spark.source import JobyardSource
+from tests.support.values.pickled import sent
+
+Row = dict[str, Any]
+# Columns of a topic that need no text of a record.
+BARE = "topic partition seq ts key node"
+
+
+def source_of(url: str, **options: str) -> JobyardSource:
+    """Return a source with options, which has crossed to another process."""
+    made: JobyardSource = sent(JobyardSource({"url": url, **options}))
+    return made
+
+
+def schema(source: JobyardSource, names: str = "") -> StructType:
+    """Return these columns of a source, or all."""
+    whole = source.schema()
+    wanted = names.split() or whole.fieldNames()
+    return StructType([field for field in whole.fields if field.name in wanted])
+
+
+def read_batch(url: str, names: str = BARE, filters: Any = None, **options: str) -> list[Row]:
+    """Return the rows of a batch read."""
+    source = source_of(url, **options)
+    reader = source.reader(schema=schema(source, names))
+    if filters is not None:
+        reader = PushingBatchReader(reader.options, reader.table)
+        kept = list(reader.pushFilters(filters))
+        assert kept == filters, "Spark must apply all of them again"
+    return rows_of(reader, reader.partitions())
+
+
+def rows_of(reader: Any, partitions: list[Any]) -> list[Row]:
+    """Return what the tasks of a read find."""
+    found: list[Row] = []
+    for partition in sent(partitions):
+        copy = sent(reader)
+        for batch in copy.read(partition):
+            batch.validate(full=True)
+            found += batch.to_pylist()
+    return found

@@ -1,0 +1,1 @@
+"""The doors of a yard without a socket, each on a site in memory."""

@@ -1,0 +1,1 @@
+"""Parts of the engine as its tests use them: flows, topics, logs, crons, jobs of glide-mq."""

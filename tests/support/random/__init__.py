@@ -1,0 +1,1 @@
+"""Clients that act at random, drawn from a seed."""

@@ -1,0 +1,1 @@
+"""Server processes, and clients that reach them through real sockets."""

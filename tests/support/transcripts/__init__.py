@@ -1,0 +1,1 @@
+"""The transcripts' language, and the stages that perform it."""

@@ -1,0 +1,1 @@
+"""Values and commands that tests feed to what they test."""

@@ -1,0 +1,96 @@
+"""Calls that ask for unknown fields to be refused."""
+
+import json
+
+import pytest
+
+from tests.support.clients.http import Reply
+from tests.support.doors.topics import BareTopics
+
+
+def made() -> BareTopics:
+    site = BareTopics()
+    site.api.put("q", type="queue")
+    site.api.ok("q", {"records": [{"data": at} for at in range(4)]})
+    return site
+
+
+def assert_names(answer: Reply, field: str) -> None:
+    assert answer.refusal == (400, "invalid_request")
+    assert answer.json["error"]["detail"] == {"field": field}
+    assert field in answer.json["error"]["message"]
+
+
+HELD: dict[str, object] = {"node": "n", "seqs": [1]}
+CALLS: list[tuple[str, dict[str, object]]] = [
+    ("", {"records": [{"data": 1}]}),
+    ("/claim", {"node": "n"}),
+    ("/claim", {"node": "n", "claim_id": "c", "worker": "w", "epoch": 1}),
+    ("/ack", HELD),
+    ("/nack", HELD),
+    ("/dead-letter", HELD),
+    ("/extend", {**HELD, "lease_ms": 1000}),
+    ("/extend", {**HELD, "lease_ms": 1000, "worker": "w", "epoch": 1}),
+    ("/redrive", {}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), CALLS)
+def test_an_unknown_field_is_refused_if_that_is_asked_for(
+    path: str, body: dict[str, object]
+) -> None:
+    site = made()
+    before = site.yard.changes()
+    assert_names(site.api.post(f"q{path}", {**body, "nosuch": 1, "strict": True}), "nosuch")
+    assert site.yard.changes() == before
+    assert site.api.post(f"q{path}", {**body, "nosuch": 1, "strict": False}).status == 200
+    assert site.api.post(f"q{path}", {**body, "nosuch": 1}).status == 200
+    assert site.api.post(f"q{path}", {**body, "strict": True}).status == 200
+    assert site.api.post(f"q{path}", {**body, "strict": 1}).status == 400
+
+
+def test_every_field_that_is_known_may_be_sent() -> None:
+    site = made()
+    record = {"data": 1, "meta": {}, "tag": "t", "node": "n", "key": "k"}
+    record |= {"delay_ms": 0, "priority": 1}
+    config = {"type": "queue", "key_max": 5}
+    body = {"records": [record], "node": "n", "create": True, "config": config, "strict": True}
+    assert site.api.post("new", body).status == 201
+    assert site.api.post("q", {"records": [{"data": 1}], "idempotency_key": "k"}).status == 200
+    claim = {"node": "n", "max": 1, "lease_ms": 1000, "wait_ms": 0, "strict": True}
+    (lease,) = site.api.ok("q/claim", claim)["claimed"]
+    held = {"node": "n", "seqs": [lease["$seq"]], "lease_ids": [lease["lease_id"]]}
+    assert site.api.post("q/extend", {**held, "lease_ms": 1, "strict": True}).status == 200
+    assert site.api.post("q/nack", {**held, "delay_ms": 0, "strict": True}).status == 200
+    assert site.api.post("q/ack", {**held, "strict": True}).status == 200
+    assert site.api.post("q/redrive", {"max": 1, "strict": True}).status == 200
+
+
+@pytest.mark.parametrize("count", [1, 3000])
+def test_a_record_has_no_other_fields_either(count: int) -> None:
+    site = made()
+    records: list[dict[str, object]] = [{"data": "x" * 30} for _ in range(count)]
+    records[-1]["kye"] = "k"
+    assert_names(site.api.post("q", {"records": records, "strict": True}), "kye")
+    assert site.api.post("q", {"records": records}).status == 200
+
+
+def test_neither_has_the_configuration() -> None:
+    site = made()
+    body = {"records": [{"data": 1}], "config": {"key_windw_ms": 5}, "strict": True}
+    assert_names(site.api.post("new", body), "key_windw_ms")
+    assert "new" not in site.yard.logs
+
+
+@pytest.mark.parametrize("count", [1, 3000])
+def test_a_long_write_is_checked_as_a_short_one(count: int) -> None:
+    site = made()
+    body = {"records": [{"data": "x" * 30}] * count, "recods": [], "strict": True}
+    assert_names(site.api.post("q", body), "recods")
+
+
+def test_a_long_name_is_shown_in_part() -> None:
+    site = made()
+    answer = site.api.post("q/claim", {"node": "n", "x" * 5000: 1, "strict": True})
+    assert answer.status == 400
+    assert len(json.dumps(answer.json)) < 500
