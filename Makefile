@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-plain test-compiled originals compile lint types check fmt sim
-.PHONY: check-fast coverage test-sim mutants bench libraries clean
+.PHONY: check-fast coverage test-sim test-spark mutants bench libraries clean
 
 BIN := .venv/bin
 # The small environment, or the whole one where that is there already.
@@ -27,7 +27,7 @@ CHOSEN := $(if $(filter plain,$(BUILD)),$(PLAIN),$(COMPILED))
 # Debian's programs and Valkey, when they had to be fetched; what is installed comes first.
 export PATH := $(PATH):$(CURDIR)/build/debian/usr/bin:$(CURDIR)/build/valkey
 
-PLAIN_TESTS := $(addprefix tests/,unit transcripts recovery fuzz acceptance/doors)
+PLAIN_TESTS := $(addprefix tests/,unit spark transcripts recovery fuzz acceptance/doors)
 
 CHECKED := $(wildcard src tests sim bench fuzz tools examples conftest.py setup.py)
 
@@ -49,6 +49,9 @@ test-plain: .venv/ready originals ## run the tests on the plain sources: all of 
 
 test-sim: .venv/ready ## run the tests of the simulator on the plain sources
 	$(PLAIN) $(BIN)/python -m pytest tests/sim
+
+test-spark: build/spark/ready ## run the tests of the Spark part with Spark itself, in an environment of its own
+	$(PLAIN) build/spark/bin/python -m pytest $(or $(ARGS),tests/spark)
 
 test-compiled: .venv/ready compile originals ## run the tests on the compiled build
 	@if [ -d build/compiled ]; then \
@@ -116,4 +119,9 @@ clean: ## remove everything that was made; data of a server stays
 
 .venv/ready: pyproject.toml $(if $(wildcard .venv/ready),,.venv/serving)
 	@tools/bootstrap.sh development
+	@touch $@
+
+# Nothing is shared with .venv: Spark brings half a gigabyte, and another package of the same name.
+build/spark/ready: pyproject.toml
+	@tools/bootstrap.sh spark
 	@touch $@

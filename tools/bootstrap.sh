@@ -5,6 +5,7 @@
 #   tools/bootstrap.sh compiler      install a C compiler and Python.h; not fatal if impossible
 #   tools/bootstrap.sh environment   create .venv with what a server and its build need
 #   tools/bootstrap.sh development   add to .venv what tests, linters and benchmarks need
+#   tools/bootstrap.sh spark         create build/spark with Spark, a Java, and what its tests need
 #   tools/bootstrap.sh beanstalkd    install beanstalkd for the tests; not fatal if impossible
 #   tools/bootstrap.sh bunqueue      install bunqueue and the Valkey client for Node, likewise
 #   tools/bootstrap.sh wrk           install wrk for tests and benchmark; not fatal if impossible
@@ -129,6 +130,20 @@ see_to_environment() {
 see_to_development() {
     while_saying "installing the development dependencies into .venv" \
         install --no-build-isolation --editable '.[dev]'
+}
+
+# Java is among the packages, so that the tests need nothing of the machine.
+see_to_spark() {
+    folder=build/spark
+    python=$(see_to_python)
+    "$folder/bin/python" -c 'import pip' 2>/dev/null ||
+        while_saying "creating a virtual environment in $folder" "$python" -m venv --clear "$folder"
+    while_saying "installing what its tests need into $folder" \
+        "$folder/bin/python" -m pip install -qq --disable-pip-version-check \
+        'setuptools>=77' pytest pytest-timeout pytest-xdist hypothesis
+    while_saying "installing Spark into $folder, which is 450 MB of downloads" \
+        env JOBYARD_COMPILE=0 "$folder/bin/python" -m pip install -qq --disable-pip-version-check \
+        --no-build-isolation --editable '.[spark,java]' 'pyspark[connect]>=4.2'
 }
 
 # Unpacked into the build folder instead of installed: that needs no root, and the installed package
@@ -275,13 +290,14 @@ python) see_to_python ;;
 compiler) see_to_compiler ;;
 environment) see_to_environment ;;
 development) see_to_development ;;
+spark) see_to_spark ;;
 beanstalkd) see_to_beanstalkd ;;
 bunqueue) see_to_bunqueue ;;
 wrk) see_to_wrk ;;
 redis-tools) see_to_redis_tools ;;
 valkey) see_to_valkey ;;
 *)
-    say "usage: tools/bootstrap.sh python|compiler|environment|development|beanstalkd|bunqueue|wrk|redis-tools|valkey"
+    say "usage: tools/bootstrap.sh python|compiler|environment|development|spark|beanstalkd|bunqueue|wrk|redis-tools|valkey"
     exit 2
     ;;
 esac

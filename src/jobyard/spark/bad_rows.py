@@ -1,0 +1,107 @@
+"""Rows that cannot be written: counted by reason, with examples, or kept aside as Parquet.
+
+A task writes its rows under a name that readers of Parquet pass over; the driver gives them their
+name once the task is one of those that count.
+"""
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Final, final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobyard.client import JobyardError
+from jobyard.spark.records import BadRow
+
+BAD_ROWS: Final = "bad_rows"
+_EXAMPLES: Final = 3
+
+
+@final
+class BadRows:
+    """The bad rows of some tasks: counts, and a few examples."""
+
+    def __init__(self) -> None:
+        self.reasons: Counter[str] = Counter()
+        self.examples: list[tuple[int, BadRow]] = []
+        # Files without their name yet.
+        self.files: list[str] = []
+
+    def add(self, part: int, row: BadRow) -> None:
+        """Count a row."""
+        self.reasons[row.reason] += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append((part, row))
+
+    def join(self, other: "BadRows") -> None:
+        """Add those of another task."""
+        self.reasons.update(other.reasons)
+        self.examples = (self.examples + other.examples)[:_EXAMPLES]
+        self.files += other.files
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return self.reasons.total()
+
+    def error(self) -> JobyardError:
+        """Return the error that names them."""
+        reasons = ", ".join(f"{count} x {why}" for why, count in self.reasons.most_common(5))
+        examples = "; ".join(
+            f"partition {part} row {row.row}: {row.sample!r}" for part, row in self.examples
+        )
+        return JobyardError(
+            BAD_ROWS,
+            f"{self.count()} rows cannot be written ({reasons}); {examples}",
+            option="badRowsPath",
+            remedy="Nothing was written. Set badRowsPath to write the rest and keep these aside.",
+        )
+
+
+@final
+class BadRowsFile:
+    """The bad rows of one task, collected until it ends."""
+
+    def __init__(self, folder: str, name: str) -> None:
+        self._folder = Path(folder)
+        self._name = name
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch, rows: list[tuple[int, BadRow]]) -> None:
+        """Add rows of a batch by their places in it."""
+        places = pa.array([place for place, _ in rows], pa.int64())
+        chosen = batch.take(places)
+        columns = [
+            *chosen.columns,
+            pa.array([row.reason for _, row in rows], pa.string()),
+            pa.array([row.row for _, row in rows], pa.int64()),
+        ]
+        fields = [*chosen.schema, pa.field("_reason", pa.string()), pa.field("_row", pa.int64())]
+        self._batches.append(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+
+    def write(self) -> list[str]:
+        """Write the file under a name that readers pass over; return that name, if there is one."""
+        if not self._batches:
+            return []
+        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self._folder / f"_{self._name}.parquet.new"
+        with file.open("wb") as out:
+            pq.write_table(pa.Table.from_batches(self._batches), out, compression="zstd")
+            out.flush()
+            os.fsync(out.fileno())
+        return [str(file)]
+
+
+def name_files(files: list[str]) -> None:
+    """Give the files of tasks that count their names; those that have them already stay."""
+    for file in files:
+        path = Path(file)
+        if path.exists():
+            path.rename(path.with_name(path.name.removeprefix("_").removesuffix(".new")))
+
+
+def remove_files(files: list[str]) -> None:
+    """Remove the files of tasks that do not count."""
+    for file in files:
+        Path(file).unlink(missing_ok=True)

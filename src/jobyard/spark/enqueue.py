@@ -1,0 +1,137 @@
+"""Bulk enqueue: the rows of a DataFrame become jobs of a queue, each once.
+
+The name of a run is its transaction: the same run again does nothing and returns the first result,
+as long as the server remembers it (`--txn-days`). Keys make rows count once over different runs, as
+long as their window lasts.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import functions as f
+
+from jobyard.client.errors import bad_option
+from jobyard.client.txns import Transactions
+from jobyard.spark.options import take_token
+from jobyard.spark.sink import (
+    COMMITTED,
+    TaskWriter,
+    commit_tasks,
+    decode_written,
+    encode_written,
+    totals,
+)
+from jobyard.spark.write_options import STAGED, WriteOptions, check_columns, write_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WRITTEN: Final = ("value", "key", "tag", "headers", "priority", "delay_ms", "node")
+
+
+@dataclass(frozen=True)
+class EnqueueResult:
+    """What an enqueue has done. `rejected` is 0 for a run that was found done."""
+
+    enqueued: int
+    duplicate: int
+    rejected: int
+    txn: str
+
+
+def enqueue(
+    df: "DataFrame",
+    queue: str,
+    *,
+    key_cols: Sequence[str] | None = None,
+    run_id: str | None = None,
+    bad_rows_path: str | None = None,
+    commit: str = STAGED,
+    **options: object,
+) -> EnqueueResult:
+    """Put a job for each row.
+
+    A DataFrame without a column `value` is sent as JSON, an object for each row. `key_cols` are the
+    columns that identify a row: its key is the one text column, or the SHA-256 of all of them.
+    `options` are those of the format: `url`, `token` and so on.
+    """
+    if run_id is not None and commit != STAGED:
+        raise bad_option("run_id", "only a staged run has a name: leave out commit")
+    rest, token = take_token({name: str(value) for name, value in options.items()})
+    rest |= {"queue": queue, "commit": commit}
+    if bad_rows_path is not None:
+        rest["badrowspath"] = bad_rows_path
+    checked = write_options(rest, token)
+    shaped = _shaped(df, key_cols)
+    check_columns(shaped.schema, checked)
+    txn = f"run:{run_id}" if run_id is not None else f"batch:{uuid.uuid4()}"
+    if run_id is not None:
+        known = _known(checked, txn)
+        if known is not None:
+            return known
+    rows = shaped.mapInArrow(_Task(checked, txn), "written string").collect()
+    done = commit_tasks(checked, [decode_written(row.written) for row in rows])
+    return EnqueueResult(done.written, done.duplicates, done.rejected, done.txn)
+
+
+class _Task:
+    """Writes the rows of one task, and yields what it has done as one row."""
+
+    def __init__(self, options: WriteOptions, txn: str) -> None:
+        self._options = options
+        self._txn = txn
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        writer = TaskWriter(self._options, self._txn, context.partitionId())
+        written = encode_written(writer.write(batches))
+        yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.string())})
+
+
+def _known(options: WriteOptions, txn: str) -> EnqueueResult | None:
+    """Return the result of a run that was committed before."""
+    with options.connecting.client() as client:
+        answer = Transactions(client).look(txn)
+    if answer.text("state") != COMMITTED:
+        return None
+    written, duplicates = totals(answer)
+    return EnqueueResult(written, duplicates, 0, txn)
+
+
+def _shaped(df: "DataFrame", key_cols: Sequence[str] | None) -> "DataFrame":
+    """Return the columns that are written."""
+    for name in key_cols or ():
+        if name not in df.columns:
+            raise bad_option("key_cols", f"there is no column {name}")
+    if key_cols and "key" in df.columns and list(key_cols) != ["key"]:
+        raise bad_option("key_cols", "the rows have a column key: leave out key_cols")
+    if "value" in df.columns:
+        chosen = [f.col(name) for name in _WRITTEN if name in df.columns and name != "key"]
+        if not key_cols and "key" in df.columns:
+            chosen.append(f.col("key"))
+    else:
+        chosen = [f.to_json(_struct(df.columns)).alias("value")]
+    if key_cols:
+        chosen.append(_key(df, key_cols).alias("key"))
+    return df.select(*chosen)
+
+
+def _key(df: "DataFrame", names: Sequence[str]) -> "Column":
+    if len(names) == 1 and dict(df.dtypes)[names[0]] == "string":
+        return f.col(_quoted(names[0]))
+    # As JSON, so that no two rows with different columns have the same text.
+    row = f.to_json(_struct(names), {"ignoreNullFields": "false"})
+    return f.sha2(row, 256)
+
+
+def _struct(names: Sequence[str]) -> "Column":
+    return f.struct(*[f.col(_quoted(name)) for name in names])
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,53 @@
+"""Copies a topic from one yard to another: each record once, in order, with its origin.
+
+A stream whose batches are transactions of the target. Partitions are ranges of seqs in rising
+order, and a commit writes its parts in that order.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def mirror(  # noqa: PLR0913  a copy has two ends
+    spark: "SparkSession",
+    source_topic: str,
+    target_url: str,
+    target_topic: str,
+    *,
+    checkpoint: str,
+    source_options: dict[str, str] | None = None,
+    target_options: dict[str, str] | None = None,
+    available_now: bool = False,
+) -> "StreamingQuery":
+    """Start the copy and return its query.
+
+    With `available_now` it ends when everything that is there by then is copied. The headers of a
+    copy name its original: `origin_topic`, `origin_seq`, `origin_ts` (milliseconds).
+    """
+    reader = spark.readStream.format("jobyard").option("topic", source_topic)
+    reader = reader.option("startingOffsets", "earliest").options(**(source_options or {}))
+    origin = f.create_map(
+        f.lit("origin_topic"), f.col("topic"),
+        f.lit("origin_seq"), f.col("seq").cast("string"),
+        f.lit("origin_ts"), f.unix_millis("ts").cast("string"),
+    )  # fmt: skip
+    own = f.map_filter("headers", lambda name, _: ~name.startswith("origin_"))
+    copied = reader.load().select(
+        "value",
+        f.col("key").cast("string").alias("tag"),
+        "node",
+        f.map_concat(f.coalesce(own, f.create_map().cast("map<string,string>")), origin).alias(
+            "headers"
+        ),
+    )
+    writer = copied.writeStream.format("jobyard").option("url", target_url)
+    writer = writer.option("topic", target_topic).options(**(target_options or {}))
+    writer = writer.option("checkpointLocation", checkpoint)
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime="1 second").start()

@@ -1,0 +1,215 @@
+"""Rows of Arrow batches as records of a write, in the JSON that the server reads.
+
+A row that cannot be written is set aside with its reason and never changes another one. Each value
+is checked as JSON by itself before it is joined with others: a text that only looks like JSON
+could otherwise add fields or records of its own.
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Final, NamedTuple, NoReturn, final
+
+import pyarrow as pa
+
+from jobyard.spark.write_options import BYTES, JSON, WriteOptions
+
+VALUE_MAX: Final = 1 << 20
+KEY_MAX: Final = 256
+TAG_MAX: Final = 256
+NODE_MAX: Final = 128
+HEADERS_MAX: Final = 16 << 10
+DELAY_MS_MAX: Final = 365 * 86_400_000
+PRIORITY_MAX: Final = 1_000_000
+TOPIC_MAX: Final = 255
+
+NULL_VALUE: Final = "value is null"
+TOO_LARGE: Final = f"value is longer than {VALUE_MAX} bytes"
+NOT_JSON: Final = "value is not JSON"
+BAD_TOPIC: Final = "topic is missing or not the name of a topic"
+
+
+class Record(NamedTuple):
+    """One record, and where it goes."""
+
+    topic: str
+    body: str
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be written."""
+
+    # Within its partition, from 0.
+    row: int
+    reason: str
+    # What it begins with, for people.
+    sample: str
+
+
+class _Unfit(Exception):
+    """A value that cannot be written; its text is the reason."""
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+_PLAIN_KINDS: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+)
+_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
+
+
+@final
+class RecordReader:
+    """Reads records out of the batches of one partition."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._row = 0
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[Record | BadRow]:
+        """Yield a record or a bad row for each row."""
+        columns = {
+            name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)
+        }
+        values = _texts(batch)
+        topics = columns.get("topic") or columns.get("queue") or [None] * batch.num_rows
+        for place, value in enumerate(values):
+            row = self._row
+            self._row += 1
+            try:
+                topic = self._options.topic or _topic(topics[place])
+                yield Record(topic, self._record(columns, place, value))
+            except _Unfit as why:
+                yield BadRow(row, str(why), _sample(value))
+
+    def _record(
+        self, columns: dict[str, list[object]], place: int, value: bytes | str | None
+    ) -> str:
+        parts = ["{", self._data(value)]
+        key = _given(columns, "key", place)
+        tag = _given(columns, "tag", place)
+        if self._options.key_is_tag:
+            key, tag = None, tag if tag is not None else key
+        if key is not None:
+            parts.append(f',"key":{_label(key, "key", KEY_MAX)}')
+        if tag is not None:
+            parts.append(f',"tag":{_label(tag, "tag", TAG_MAX)}')
+        node = _given(columns, "node", place)
+        if node is not None:
+            parts.append(f',"node":{_label(node, "node", NODE_MAX)}')
+        headers = _given(columns, "headers", place)
+        if headers is not None:
+            parts.append(f',"meta":{_meta(headers)}')
+        for name, least, most in (
+            ("delay_ms", 0, DELAY_MS_MAX),
+            ("priority", -PRIORITY_MAX, PRIORITY_MAX),
+        ):
+            number = _given(columns, name, place)
+            if number is not None:
+                assert isinstance(number, int)
+                if not least <= number <= most:
+                    raise _Unfit(f"{name} is not between {least} and {most}")
+                parts.append(f',"{name}":{number}')
+        parts.append("}")
+        return "".join(parts)
+
+    def _data(self, value: bytes | str | None) -> str:
+        """Return the data of a record: JSON text as it is, anything else as bytes."""
+        if value is None:
+            raise _Unfit(NULL_VALUE)
+        if len(value) > VALUE_MAX:
+            raise _Unfit(TOO_LARGE)
+        wanted = self._options.value_format
+        if wanted != BYTES:
+            text = _json_text(value)
+            if text is not None:
+                return f'"data":{text}'
+            if wanted == JSON:
+                raise _Unfit(NOT_JSON)
+        data = value.encode() if isinstance(value, str) else value
+        if len(data) > VALUE_MAX:
+            raise _Unfit(TOO_LARGE)
+        return f'"data_b64":"{base64.b64encode(data).decode()}"'
+
+
+def _texts(batch: pa.RecordBatch) -> list[bytes | str | None]:
+    """Return the values of a batch as texts or bytes; a struct, map or number as its JSON."""
+    column = batch.column(batch.schema.get_field_index("value"))
+    kind = column.type
+    found: list[bytes | str | None]
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    ):
+        found = column.to_pylist()
+    else:
+        found = [
+            None if value is None else json.dumps(value, default=_plain, separators=(",", ":"))
+            for value in column.to_pylist(maps_as_pydicts="lossy")
+        ]
+    return found
+
+
+def _plain(value: object) -> object:
+    """Return a value that JSON lacks as Spark's `to_json` would show it."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _json_text(value: bytes | str) -> str | None:
+    """Return a value as JSON text, or None if it is none."""
+    try:
+        text = value if isinstance(value, str) else value.decode()
+        _JSON.decode(text)
+        # A lone surrogate could not be sent.
+        text.encode()
+    except (ValueError, RecursionError):
+        return None
+    return text
+
+
+def _given(columns: dict[str, list[object]], name: str, place: int) -> object:
+    column = columns.get(name)
+    return None if column is None else column[place]
+
+
+def _topic(value: object) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= TOPIC_MAX or not value.isascii():
+        raise _Unfit(BAD_TOPIC)
+    if not value[0].isalnum() or not all(c.isalnum() or c in "._:-" for c in value):
+        raise _Unfit(BAD_TOPIC)
+    return value
+
+
+def _label(value: object, name: str, most: int) -> str:
+    try:
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        size = len(text.encode())
+    except ValueError:
+        raise _Unfit(f"{name} is not UTF-8") from None
+    if not 0 < size <= most:
+        raise _Unfit(f"{name} is empty or longer than {most} bytes")
+    return json.dumps(text)
+
+
+def _meta(headers: object) -> str:
+    pairs = dict(headers) if isinstance(headers, list | dict) else {}
+    text = json.dumps(pairs, default=_plain, separators=(",", ":"))
+    if len(text) > HEADERS_MAX:
+        raise _Unfit(f"headers are longer than {HEADERS_MAX} bytes")
+    return text
+
+
+def _sample(value: bytes | str | None) -> str:
+    if value is None:
+        return "null"
+    head = value[:60]
+    return head if isinstance(head, str) else head.decode("utf-8", "replace")

@@ -1,0 +1,101 @@
+"""Sends the records of one partition in chunks: staged for a commit, or written at once.
+
+A chunk that was staged is sent again under the same number and counts once. A chunk that is
+written directly may be written twice if its answer is lost; its records count once if they have
+keys.
+"""
+
+from typing import Final, NamedTuple, final
+
+from jobyard.client import Answer, YardClient
+from jobyard.client.calls import topic_path
+from jobyard.client.txns import stage_path
+from jobyard.spark.records import Record
+
+CHUNK_ROWS: Final = 5000
+CHUNK_BYTES: Final = 4 << 20
+
+
+class Part(NamedTuple):
+    """What one attempt of a task has staged for one topic."""
+
+    topic: str
+    part: int
+    attempt: int
+    chunks: int
+    rows: int
+
+    def fields(self) -> dict[str, object]:
+        """Return it as a commit names it."""
+        return self._asdict()
+
+
+class Counts(NamedTuple):
+    """What became of rows that were written directly."""
+
+    written: int = 0
+    duplicates: int = 0
+
+
+@final
+class ChunkSender:
+    """Collects records by topic, and sends each chunk when it is full."""
+
+    def __init__(self, client: YardClient, txn: str, part: int, attempt: int) -> None:
+        self._client = client
+        # Empty: records are written at once.
+        self._txn = txn
+        self._part = part
+        self._attempt = attempt
+        self._waiting: dict[str, list[str]] = {}
+        self._sizes: dict[str, int] = {}
+        self._chunks: dict[str, int] = {}
+        self._rows: dict[str, int] = {}
+        self.counts = Counts()
+
+    def add(self, record: Record) -> None:
+        """Add a record, and send a chunk if it is full."""
+        topic = record.topic
+        waiting = self._waiting.setdefault(topic, [])
+        size = self._sizes.get(topic, 0) + len(record.body)
+        waiting.append(record.body)
+        self._sizes[topic] = size
+        if len(waiting) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            self._send(topic)
+
+    def finish(self) -> list[Part]:
+        """Send what is left; return what was staged."""
+        for topic in list(self._waiting):
+            self._send(topic)
+        if not self._txn:
+            return []
+        return [
+            Part(topic, self._part, self._attempt, chunks, self._rows[topic])
+            for topic, chunks in self._chunks.items()
+        ]
+
+    def _send(self, topic: str) -> None:
+        records = self._waiting.pop(topic)
+        self._sizes.pop(topic)
+        chunk = self._chunks.get(topic, 0)
+        self._chunks[topic] = chunk + 1
+        self._rows[topic] = self._rows.get(topic, 0) + len(records)
+        body = f'"strict":true,"records":[{",".join(records)}]}}'
+        if self._txn:
+            head = (
+                f'{{"topic":"{topic}","part":{self._part},"attempt":{self._attempt},'
+                f'"chunk":{chunk},'
+            )
+            self._client.send(
+                "POST", stage_path(self._txn), (head + body).encode(), is_repeatable=True
+            )
+            return
+        answer = self._client.send(
+            "POST", topic_path(topic), ("{" + body).encode(), is_repeatable=True
+        )
+        self.counts = _counted(self.counts, answer, len(records))
+
+
+def _counted(counts: Counts, answer: Answer, sent: int) -> Counts:
+    written = answer.number_or("written", sent)
+    return Counts(counts.written + written, counts.duplicates + sent - written)

@@ -1,0 +1,89 @@
+"""`format("jobyard")`: what Spark creates for a read or a write, and asks for its parts.
+
+Options are checked here, before Spark plans anything. A token is taken out of them at once, so that
+it is in nothing that Spark prints.
+"""
+
+import sys
+from collections.abc import MutableMapping
+from typing import Final
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from jobyard.client.errors import bad_option
+from jobyard.spark.batch import BatchReader, PushingBatchReader
+from jobyard.spark.columns import Table, schema_of, table_of
+from jobyard.spark.options import ReadOptions, read_options, take_token
+from jobyard.spark.sink import BatchWriter, StreamWriter
+from jobyard.spark.stream import TopicStreamReader
+from jobyard.spark.write_options import WriteOptions, check_columns, write_options
+
+FORMAT: Final = "jobyard"
+# The program that Spark runs to plan a read with filters to push down.
+_PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class JobyardSource(DataSource):
+    """Topics, the history of jobs, and jobs, as tables and streams."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        rest, self._token = take_token(options)
+        super().__init__(rest)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return FORMAT
+
+    def schema(self) -> StructType:
+        """Return all columns of what is read."""
+        # Spark asks for it without saying what for: what only a stream or only a batch
+        # may have is checked with the reader.
+        return schema_of(table_of(self._read_options(is_stream=None)))
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return the reader of a batch."""
+        options = self._read_options(is_stream=False)
+        kind = PushingBatchReader if options.pushdown and plans_with_filters() else BatchReader
+        return kind(options, Table(options, schema))
+
+    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802  Spark's name
+        """Return the reader of a stream."""
+        options = self._read_options(is_stream=True)
+        return TopicStreamReader(options, Table(options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001  Spark's
+        """Return the writer of a batch."""
+        if overwrite:
+            raise bad_option("mode", "topics are only appended to", 'Write .mode("append").')
+        return BatchWriter(self._write_options(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001  Spark's
+        """Return the writer of a stream."""
+        if overwrite:
+            raise bad_option(
+                "outputMode", "topics are only appended to", 'Write .outputMode("append").'
+            )
+        options = self._write_options(schema)
+        if options.txn:
+            raise bad_option("txn", "the transactions of a stream are named by its batches")
+        return StreamWriter(options)
+
+    def _write_options(self, schema: StructType) -> WriteOptions:
+        options = write_options(self.options, self._token)
+        check_columns(schema, options)
+        return options
+
+    def _read_options(self, *, is_stream: bool | None) -> ReadOptions:
+        return read_options(self.options, is_stream=is_stream, token=self._token)
+
+
+def plans_with_filters() -> bool:
+    """Return whether this process plans a read for which Spark has filters to push down.
+
+    Spark refuses a reader that could take filters while the session's setting is off, and a reader
+    cannot see the setting; it can see which of Spark's two planning programs it runs in.
+    """
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHING in sys.modules or getattr(main, "name", "") == _PUSHING

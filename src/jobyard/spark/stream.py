@@ -1,0 +1,327 @@
+"""Reading without end: how far a micro-batch goes, and the ranges of each.
+
+The driver's part lives in one process for the whole query; executors get a copy without it. It
+asks for all topics at once, waits for news at the server when there are none, and asks no more
+often than `pollIntervalMs` says. StreamOffsets decide what a batch holds: the same ones give the
+same rows, whatever was written since.
+"""
+
+import time
+from collections.abc import Generator
+from typing import Any, Final, final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from jobyard.client import JobyardError, YardClient
+from jobyard.client.calls import topic_path
+from jobyard.spark.columns import Table
+from jobyard.spark.export import LOG
+from jobyard.spark.offsets import Reached, StreamOffsets, parse_stored
+from jobyard.spark.options import ReadOptions
+from jobyard.spark.positions import LATEST, Position
+from jobyard.spark.probe import check_present
+from jobyard.spark.ranges import SeqRange, split
+from jobyard.spark.reading import Reading
+from jobyard.spark.shares import shared
+from jobyard.spark.states import (
+    TopicExtent,
+    TopicStates,
+    check_names,
+    data_loss,
+    no_topic,
+    place,
+    wrong_incarnation,
+)
+
+NOW: Final = Position(edge=LATEST)
+NOWHERE: Final = Reached("", 0)
+# What Spark stores as JSON; its classes say no more either.
+Form = dict[str, Any]
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query: the driver's part, and how tasks read."""
+
+    def __init__(self, options: ReadOptions, table: Table) -> None:
+        self.options = options
+        self.table = table
+        self._driver: _Driver | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_driver": None}
+
+    def initialOffset(self) -> Form:  # noqa: N802  Spark's names, here and below
+        """Return where a new query begins."""
+        return self._drive().initial().form()
+
+    def latestOffset(self, start: Form, limit: ReadLimit) -> Form:  # noqa: N802
+        """Return the end of the next batch; the start itself if there is nothing to read."""
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        return self._drive().latest(parse_stored(start), is_limited=is_limited).form()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return a limit if the options have one; the options say the rest."""
+        limits = self.options.limits
+        if limits.offsets_max:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max:
+            return ReadMaxBytes(limits.bytes_max)
+        return ReadMinRows(limits.offsets_min) if limits.offsets_min else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> Form | None:  # noqa: N802
+        """Return how far the topics go, and what was lost, for the progress of the query."""
+        return self._drive().report()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember how far the topics go now: this run ends there."""
+        self._drive().set_target()
+
+    def partitions(self, start: Form, end: Form) -> list[InputPartition]:
+        """Return what the tasks of a batch read."""
+        ranges = self._drive().ranges(parse_stored(start), parse_stored(end))
+        return list(split(ranges, self.options.limits))
+
+    def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:
+        """Yield the rows of one partition."""
+        options = self.options
+        return Reading(options.connecting, self.table, {}, options.is_loss_fatal).read(partition)
+
+    def commit(self, end: Form) -> None:
+        """Move the cursor to what Spark has finished."""
+        self._drive().keep_cursors(parse_stored(end))
+
+    def stop(self) -> None:
+        """Close the connection."""
+        if self._driver is not None:
+            self._driver.close()
+
+    def _drive(self) -> "_Driver":
+        if self._driver is None:
+            self._driver = _Driver(self.options)
+        return self._driver
+
+
+@final
+class _Driver:
+    """What one query knows of its topics."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._client: YardClient = options.connecting.client()
+        self._states = TopicStates(self._client, options)
+        self._found: dict[str, TopicExtent] = {}
+        self._found_s = -1e9
+        self._initial: StreamOffsets | None = None
+        # Where a run with the trigger availableNow ends.
+        self._target: dict[str, TopicExtent] | None = None
+        self._moved_s = time.monotonic()
+        self._cursors: dict[str, Reached] = {}
+        # Seqs that were lost, by topic, since the query began.
+        self._lost: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def initial(self) -> StreamOffsets:
+        """Return where a new query begins; the same however often Spark asks."""
+        if self._initial is None:
+            options = self._options
+            found = self._ask()
+            for topic in options.topics:
+                if topic not in found:
+                    raise no_topic(topic, self._client.url)
+            position = options.starting or NOW
+            check_names(options.starting, list(found), "startingOffsets")
+            self._initial = StreamOffsets(
+                {
+                    topic: Reached(
+                        state.incarnation,
+                        place(self._states, topic, state, position, "startingOffsets"),
+                    )
+                    for topic, state in found.items()
+                }
+            )
+        return self._initial
+
+    def latest(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
+        """Return the end of the next batch."""
+        self.keep_cursors(start)
+        found = self._target if self._target is not None else self._news(start)
+        begins: dict[str, Reached] = {}
+        ends: dict[str, Reached] = {}
+        for topic, reached in self._known(start, found).items():
+            state = found.get(topic)
+            begins[topic] = reached
+            # A new topic, or a new life of one, is entered at its first seq, so that the next
+            # batch has a start: two offsets must say all of what lies between them.
+            is_new = start.topics.get(topic, NOWHERE).incarnation != reached.incarnation
+            is_still = state is None or is_new
+            ends[topic] = reached if is_still else self._end(topic, reached, found[topic])
+        sizes = {topic: ends[topic].next_seq - begins[topic].next_seq for topic in begins}
+        total = sum(sizes.values())
+        if is_limited and self._must_wait(total):
+            # Topics that came or went are part of the next batch.
+            return start
+        if is_limited:
+            sizes = shared(sizes, self._room(found, sizes))
+        if total > 0:
+            self._moved_s = time.monotonic()
+        return StreamOffsets(
+            {
+                topic: reached._replace(next_seq=reached.next_seq + sizes[topic])
+                for topic, reached in begins.items()
+            }
+        )
+
+    def report(self) -> Form | None:
+        """Return how far the topics go, as far as is known without asking."""
+        if not self._found:
+            return None
+        ends = {
+            topic: Reached(state.incarnation, state.next_seq)
+            for topic, state in self._found.items()
+        }
+        form = StreamOffsets(ends).form()
+        return {**form, "lost": dict(self._lost)} if self._lost else form
+
+    def set_target(self) -> None:
+        """Remember how far the topics go now."""
+        self._target = self._ask()
+
+    def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[SeqRange]:
+        """Return what lies between two offsets."""
+        ranges = []
+        for topic, reached in sorted(end.topics.items()):
+            begin = start.topics.get(topic)
+            # It was entered with this batch, and is read from the next one on.
+            if begin is None or begin.incarnation != reached.incarnation:
+                continue
+            wanted = SeqRange(
+                topic, reached.incarnation, begin.next_seq - 1, reached.next_seq - 1
+            )  # fmt: skip
+            if wanted.size <= 0:
+                continue
+            state = self._found.get(topic)
+            if state is not None and begin.next_seq < state.first_seq:
+                self._count_lost(
+                    topic,
+                    check_present(self._client, wanted, is_loss_fatal=self._options.is_loss_fatal),
+                )
+            ranges.append(wanted)
+        return ranges
+
+    def keep_cursors(self, reached: StreamOffsets) -> None:
+        """Tell the server how far Spark has finished, if that changed."""
+        consumer = self._options.consumer
+        if not consumer:
+            return
+        for topic, place_now in reached.topics.items():
+            if self._cursors.get(topic) == place_now:
+                continue
+            body = {
+                "seq": place_now.next_seq - 1,
+                "incarnation": place_now.incarnation,
+                "hold": self._options.is_held,
+            }
+            try:
+                path = topic_path(topic, "cursors", consumer)
+                self._client.ask("PUT", path, body, is_repeatable=True)
+            except JobyardError as error:
+                if error.code not in ("cursor_behind", "topic_not_found"):
+                    raise error.within(topic=topic, option="consumer") from None
+                LOG.warning("cursor %s of %s was not moved: %s", consumer, topic, error.message)
+            self._cursors[topic] = place_now
+
+    def _news(self, start: StreamOffsets) -> dict[str, TopicExtent]:
+        """Return the topics, as they were an interval ago at most; wait for news for that long."""
+        interval_s = self._options.poll_interval_ms / 1000 * self._states.calls_count
+        left_s = self._found_s + interval_s - time.monotonic()
+        if left_s > 0 and self._has_news(start):
+            return self._found
+        if left_s > 0:
+            time.sleep(left_s)
+        after_seq = -1
+        wait_ms = 0
+        if not self._has_news(start) and len(start.topics) == 1:
+            ((_, reached),) = start.topics.items()
+            after_seq = max(reached.next_seq - 1, 0)
+            wait_ms = self._options.poll_interval_ms
+        return self._ask(after_seq, wait_ms)
+
+    def _has_news(self, start: StreamOffsets) -> bool:
+        return any(
+            topic not in start.topics
+            or start.topics[topic].incarnation != state.incarnation
+            or start.topics[topic].next_seq < state.next_seq
+            for topic, state in self._found.items()
+        )
+
+    def _ask(self, after_seq: int = -1, wait_ms: int = 0) -> dict[str, TopicExtent]:
+        self._found = self._states.all(after_seq, wait_ms)
+        self._found_s = time.monotonic()
+        return self._found
+
+    def _known(self, start: StreamOffsets, found: dict[str, TopicExtent]) -> dict[str, Reached]:
+        """Return where each topic of the next batch begins."""
+        known: dict[str, Reached] = {}
+        for topic, reached in start.topics.items():
+            state = found.get(topic)
+            if state is None:
+                if self._states.is_pattern:
+                    continue
+                self._lose(data_loss(topic, f"{topic} was deleted"))
+                known[topic] = reached
+            elif state.incarnation != reached.incarnation:
+                self._lose(wrong_incarnation(topic))
+                known[topic] = Reached(state.incarnation, state.first_seq)
+            else:
+                known[topic] = reached
+        for topic, state in found.items():
+            if topic not in known:
+                known[topic] = Reached(state.incarnation, state.first_seq)
+        return known
+
+    def _end(self, topic: str, reached: Reached, state: TopicExtent) -> Reached:
+        if state.next_seq < reached.next_seq:
+            # A run that ends at a target may have begun behind it.
+            if self._target is None:
+                message = f"{topic} ends at seq {state.head_seq}, before {reached.next_seq}"
+                self._lose(data_loss(topic, message))
+            return reached
+        return reached._replace(next_seq=state.next_seq)
+
+    def _lose(self, error: JobyardError) -> None:
+        if self._options.is_loss_fatal:
+            raise error
+        LOG.warning("%s (failOnDataLoss is false)", error.message)
+
+    def _count_lost(self, topic: str, count: int) -> None:
+        if count:
+            self._lost[topic] = self._lost.get(topic, 0) + count
+
+    def _must_wait(self, total: int) -> bool:
+        """Return whether there is too little for a batch, and it need not come yet."""
+        limits = self._options.limits
+        if total >= limits.offsets_min or self._target is not None:
+            return False
+        return (time.monotonic() - self._moved_s) * 1000 < limits.delay_max_ms
+
+    def _room(self, found: dict[str, TopicExtent], sizes: dict[str, int]) -> int:
+        """Return how many seqs a batch may hold."""
+        limits = self._options.limits
+        total = sum(sizes.values())
+        room = limits.offsets_max or total
+        if limits.bytes_max and total:
+            size = sum(found[topic].mean_size * count for topic, count in sizes.items() if count)
+            room = min(room, int(limits.bytes_max / (size / total)))
+        return max(room, 1)

@@ -1,0 +1,129 @@
+"""The options of `format("jobyard")` for writing: names, defaults, and checks.
+
+The same rules as for reading: names in any case of letters, and an option that nobody knows is an
+error. What is wrong with options or columns alone is known before any task runs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from jobyard.client import Token
+from jobyard.client.errors import bad_option
+from jobyard.spark.options import Connecting, Given, connecting
+
+STAGED: Final = "staged"
+DIRECT: Final = "direct"
+AUTO: Final = "auto"
+JSON: Final = "json"
+BYTES: Final = "bytes"
+
+WRITE_NAMES: Final = (
+    *("url", "token", "tokenEnv", "tokenFile", "timeoutMs", "maxRetries"),
+    *("topic", "queue", "commit", "keyAs", "valueFormat", "badRowsPath", "txn"),
+)
+# Options that Spark passes on with ours.
+_OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
+# What a column may be named, and which types it may have; `value` may be anything.
+_TEXTS: Final = (StringType,)
+_WHOLES: Final = (ShortType, IntegerType, LongType)
+_COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
+    "topic": _TEXTS,
+    "queue": _TEXTS,
+    "key": (StringType, BinaryType),
+    "tag": (StringType, BinaryType),
+    "headers": (MapType,),
+    "priority": _WHOLES,
+    "delay_ms": _WHOLES,
+    "node": _TEXTS,
+}
+# Columns that a read of a topic has and a write has no use for.
+_PASSED_OVER: Final = frozenset({"partition", "seq", "ts", "offset", "timestamp", "timestampType"})
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Everything that a writer needs to know, checked."""
+
+    connecting: Connecting
+    # Overrides the column of that name; empty if rows name their topic themselves.
+    topic: str
+    is_staged: bool
+    # Whether the column `key` is the tag of a record, as Kafka's keys are.
+    key_is_tag: bool
+    value_format: str
+    bad_rows_path: str
+    # The name of the transaction; empty for one of its own.
+    txn: str
+
+
+def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptions:
+    """Return the checked options of a write."""
+    own = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+    given = Given(own, WRITE_NAMES)
+    if given.has("topic") and given.has("queue"):
+        raise bad_option("topic and queue", "they mean the same: set one of them")
+    commit = given.choice("commit", (STAGED, DIRECT))
+    if given.has("txn") and commit == DIRECT:
+        raise bad_option("txn", "a direct write has no transaction")
+    return WriteOptions(
+        connecting=connecting(given, token),
+        topic=given.text("topic") or given.text("queue"),
+        is_staged=commit == STAGED,
+        key_is_tag=given.choice("keyAs", ("key", "tag")) == "tag",
+        value_format=given.choice("valueFormat", (AUTO, JSON, BYTES)),
+        bad_rows_path=given.text("badRowsPath"),
+        txn=given.text("txn"),
+    )
+
+
+def check_columns(schema: StructType, options: WriteOptions) -> None:
+    """Refuse columns that cannot be written, with what to write instead."""
+    names = schema.fieldNames()
+    if "value" not in names:
+        raise bad_option(
+            "value",
+            f"there is no column value; the columns are {', '.join(names)}",
+            'Write df.selectExpr("to_json(struct(*)) AS value") to send whole rows as JSON.',
+        )
+    if not options.topic and not {"topic", "queue"} & set(names):
+        raise bad_option(
+            "topic", "neither the option topic nor a column topic or queue says where rows go"
+        )
+    if "key" in names and options.is_staged and not options.key_is_tag:
+        raise bad_option(
+            "key",
+            "a staged record has no key: the transaction itself happens once",
+            'Drop the column key, set keyAs to "tag", or set commit to "direct".',
+        )
+    if {"topic", "queue"} <= set(names):
+        raise bad_option("topic and queue", "the columns topic and queue mean the same")
+    for field in schema.fields:
+        if field.name == "value" or field.name in _PASSED_OVER:
+            continue
+        wanted = _COLUMNS.get(field.name)
+        if wanted is None:
+            raise bad_option(
+                field.name,
+                f"there is no column {field.name} in a write; "
+                f"columns are value, {', '.join(_COLUMNS)}",
+                "Drop it, or make it part of value.",
+            )
+        if not isinstance(field.dataType, wanted):
+            words = " or ".join(kind.typeName() for kind in wanted)
+            raise bad_option(
+                field.name,
+                f"the column {field.name} is {field.dataType.simpleString()} and must be {words}",
+                f"Write CAST({field.name} AS {wanted[0].typeName().upper()}).",
+            )

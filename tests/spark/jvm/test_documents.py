@@ -1,0 +1,36 @@
+"""The Python blocks of docs/spark.md, run as written, in order, in one program."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.servers.http import HttpYard, Topics
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_blocks_of_the_page_run(
+    yard: HttpYard,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    spark: SparkSession,
+) -> None:
+    topics = Topics(yard.address)
+    assert topics.ask("PUT", "/v0/topics/clicks", {})[0] in (200, 201)
+    records = [{"data": {"page": "/", "ms": at}, "tag": f"u{at % 2}"} for at in range(10)]
+    assert topics.ask("POST", "/v0/topics/clicks", {"records": records})[0] < 300
+    topics.close()
+    text = (ROOT / "docs" / "spark.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 4
+    program = "\n".join(blocks).replace("http://127.0.0.1:6790", yard.url)
+    program = program.replace('"lake/', f'"{tmp_path}/lake/')
+    (tmp_path / "page.py").write_text(program)
+    runpy.run_path(str(tmp_path / "page.py"), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert "page" in shown
+    assert sum(1 for _ in spark.read.parquet(str(tmp_path / "lake" / "clicks")).toLocalIterator())

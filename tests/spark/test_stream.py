@@ -1,0 +1,279 @@
+"""Streams of logs on a real server, driven as Spark drives them: only columns without `value`."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+)
+from pyspark.sql.types import StructType
+
+from jobyard.client import JobyardError
+from jobyard.client.errors import Code
+from tests.support.clients.spark import rows_of, schema, source_of
+from tests.support.servers.http import HttpYard, Topics
+from tests.support.servers.scripted import ScriptedHttp, said
+from tests.support.values.pickled import sent
+
+ALL = ReadAllAvailable()
+
+
+class Query:
+    """One run of a query: what Spark asks of a reader, in the order in which it asks."""
+
+    def __init__(self, url: str, start: Any = None, **options: str) -> None:
+        source = source_of(url, pollIntervalMs="20", **options)
+        self.reader = source.streamReader(schema=schema(source, "topic seq"))
+        self.limit: ReadLimit = self.reader.getDefaultReadLimit()
+        # Through JSON, as in a checkpoint.
+        self.at = (
+            start if start is not None else json.loads(json.dumps(self.reader.initialOffset()))
+        )
+
+    def plan(self, limit: ReadLimit | None = None) -> Any:
+        return json.loads(json.dumps(self.reader.latestOffset(self.at, limit or self.limit)))
+
+    def batch(self, limit: ReadLimit | None = None) -> list[tuple[str, int]]:
+        """Run one batch and return its rows."""
+        end = self.plan(limit)
+        rows = self.rows(self.at, end)
+        self.at = end
+        return rows
+
+    def rows(self, start: Any, end: Any) -> list[tuple[str, int]]:
+        found = rows_of(self.reader, list(self.reader.partitions(start, end)))
+        return [(row["topic"], row["seq"]) for row in found]
+
+    def until_end(self) -> list[list[tuple[str, int]]]:
+        """Run batches until there is nothing new, as with the trigger availableNow."""
+        self.reader.prepareForTriggerAvailableNow()
+        batches = []
+        while (end := self.plan()) != self.at:
+            batches.append(self.rows(self.at, end))
+            self.at = end
+        return batches
+
+    def stop(self) -> None:
+        self.reader.stop()
+
+
+def write(topics: Topics, topic: str, count: int) -> None:
+    assert topics.ask("POST", f"/v0/topics/{topic}", {"records": [{"data": 1}] * count})[0] < 300
+
+
+@pytest.fixture
+def query(yard: HttpYard) -> Any:
+    made: list[Query] = []
+
+    def start(at: Any = None, **options: str) -> Query:
+        made.append(Query(yard.url, at, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.stop()
+
+
+def test_a_stream_reads_what_comes(query: Any, topics: Topics) -> None:
+    write(topics, "s1", 3)
+    run = query(topic="s1")
+    assert run.batch() == []
+    write(topics, "s1", 2)
+    assert run.batch() == [("s1", 4), ("s1", 5)]
+    assert run.batch() == []
+    assert run.reader.reportLatestOffset() == run.at
+    assert run.reader.initialOffset()["t"]["s1"]["0"] == 4
+
+
+def test_limits_cut_batches_and_all_available_ignores_them(query: Any, topics: Topics) -> None:
+    write(topics, "s2", 25)
+    run = query(topic="s2", startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    assert run.limit == ReadMaxRows(10)
+    assert [len(batch) for batch in run.until_end()] == [10, 10, 5]
+    write(topics, "s2", 25)
+    again = query(run.at, topic="s2", maxOffsetsPerTrigger="10")
+    assert len(again.batch(ALL)) == 25
+
+
+def test_a_run_that_ends_reads_nothing_newer(query: Any, topics: Topics) -> None:
+    write(topics, "s3", 10)
+    run = query(topic="s3", startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    run.reader.prepareForTriggerAvailableNow()
+    write(topics, "s3", 10)
+    found = [run.batch() for _ in range(4)]
+    assert [len(batch) for batch in found] == [4, 4, 2, 0]
+    assert [len(batch) for batch in query(run.at, topic="s3").until_end()] == [10]
+
+
+def test_a_limit_of_bytes_is_met_on_average(query: Any, topics: Topics) -> None:
+    records = [{"data": "x" * 998}] * 100
+    assert topics.ask("POST", "/v0/topics/s4", {"records": records})[0] == 201
+    run = query(topic="s4", startingOffsets="earliest", maxBytesPerTrigger="10000")
+    assert run.limit == ReadMaxBytes(10_000)
+    assert [len(batch) for batch in run.until_end()] == [10] * 10
+
+
+def test_a_batch_waits_for_enough_but_not_for_ever(query: Any, topics: Topics) -> None:
+    write(topics, "s5", 5)
+    given = {"topic": "s5", "startingOffsets": "earliest", "minOffsetsPerTrigger": "10"}
+    run = query(**given, maxTriggerDelay="1d")
+    assert run.limit == ReadMinRows(10)
+    assert run.batch() == []
+    write(topics, "s5", 6)
+    deadline = time.monotonic() + 60
+    found: list[tuple[str, int]] = []
+    while not found and time.monotonic() < deadline:
+        found = run.batch()
+    assert len(found) == 11
+    write(topics, "s5", 3)
+    hasty = query(**given, maxTriggerDelay="0ms")
+    assert len(hasty.batch()) == 14
+    # A run that must end does not wait for more.
+    assert len(query(run.at, topic="s5", minOffsetsPerTrigger="10").until_end()[0]) == 3
+
+
+def test_the_same_offsets_give_the_same_rows(query: Any, topics: Topics) -> None:
+    write(topics, "s6", 10)
+    run = query(topic="s6", startingOffsets="earliest")
+    start, end = run.at, run.plan()
+    first = run.rows(start, end)
+    write(topics, "s6", 10)
+    again = query(end, topic="s6", maxOffsetsPerTrigger="1")
+    assert again.rows(start, end) == first
+    assert run.rows(end, end) == []
+
+
+def test_new_topics_are_found_and_read_from_their_beginning(query: Any, topics: Topics) -> None:
+    write(topics, "p-a", 4)
+    run = query(topicsPattern="p-.*", maxOffsetsPerTrigger="3")
+    assert [row for batch in run.until_end() for row in batch] == []
+    write(topics, "p-a", 2)
+    write(topics, "p-b", 5)
+    again = query(run.at, topicsPattern="p-.*", maxOffsetsPerTrigger="3")
+    batches = again.until_end()
+    assert sorted(row for batch in batches for row in batch) == [
+        *(("p-a", seq) for seq in (5, 6)),
+        *(("p-b", seq) for seq in range(1, 6)),
+    ]
+    assert all(len(batch) <= 3 for batch in batches)
+    assert topics.ask("DELETE", "/v0/topics/p-a")[0] == 200
+    write(topics, "p-b", 1)
+    rest = query(again.at, topicsPattern="p-.*")
+    assert rest.until_end() == [[("p-b", 6)]]
+    assert set(rest.at["t"]) == {"p-b"}
+
+
+def fails(run: Query) -> JobyardError:
+    with pytest.raises(JobyardError) as caught:
+        run.until_end()
+    assert caught.value.code == Code.DATA_LOSS
+    return caught.value
+
+
+def test_a_topic_that_was_made_again_is_a_loss(query: Any, topics: Topics) -> None:
+    write(topics, "s7", 10)
+    run = query(topic="s7")
+    assert topics.ask("DELETE", "/v0/topics/s7")[0] == 200
+    assert "s7 was deleted" in str(fails(query(run.at, topic="s7")))
+    calm = query(run.at, topic="s7", failOnDataLoss="false")
+    assert calm.until_end() == []
+    write(topics, "s7", 20)
+    assert "made again" in str(fails(query(run.at, topic="s7")))
+    assert "made again" in str(fails(query(run.at, topicsPattern="s7")))
+    calm = query(run.at, topic="s7", failOnDataLoss="false")
+    assert [row[1] for batch in calm.until_end() for row in batch] == list(range(1, 21))
+
+
+def test_offsets_between_lives_of_a_topic_fail_before_a_task(query: Any, topics: Topics) -> None:
+    write(topics, "s8", 10)
+    run = query(topic="s8", startingOffsets="earliest")
+    end = run.plan()
+    assert topics.ask("DELETE", "/v0/topics/s8")[0] == 200
+    write(topics, "s8", 20)
+    with pytest.raises(JobyardError, match="made again"):
+        run.rows(run.at, end)
+
+
+def test_a_cursor_left_behind_is_a_loss(query: Any, topics: Topics) -> None:
+    assert topics.ask("PUT", "/v0/topics/s9", {"cap_records": 60})[0] == 201
+    run = query(topic="s9")
+    write(topics, "s9", 100)
+    error = None
+    with pytest.raises(JobyardError) as caught:
+        query(run.at, topic="s9").until_end()
+    error = caught.value
+    assert (error.code, error.topic) == (Code.DATA_LOSS, "s9")
+    assert "records 1 to 40 of s9 are gone" in str(error)
+    calm = query(run.at, topic="s9", failOnDataLoss="false")
+    assert [row[1] for batch in calm.until_end() for row in batch] == list(range(41, 101))
+    assert calm.reader.reportLatestOffset()["lost"] == {"s9": 40}
+
+
+def test_a_topic_that_is_missing_at_the_start_is_an_error(yard: HttpYard) -> None:
+    reader = source_of(yard.url, topic="nowhere").streamReader(schema=StructType())
+    with pytest.raises(JobyardError, match="there is no topic nowhere"):
+        reader.initialOffset()
+    reader.stop()
+
+
+def state(head: int) -> bytes:
+    fields = {
+        "topic": "a", "type": "log", "head_seq": head, "earliest_seq": 1, "count": head,
+        "bytes": head, "incarnation": "7",
+    }  # fmt: skip
+    return said(json.dumps(fields).encode())
+
+
+def test_a_quiet_stream_waits_at_the_server() -> None:
+    with ScriptedHttp([state(5), *[state(5)] * 9, state(6)]) as server:
+        run = Query(server.url, topic="a", maxOffsetsPerTrigger="10")
+        ends = [run.plan() for _ in range(10)]
+        assert [end["t"]["a"]["0"] for end in ends] == [6] * 9 + [7]
+        targets = [each.target for each in server.heard]
+        assert targets[1:] == ["/v0/topics/a?after_seq=5&wait_ms=20"] * 10
+        assert server.connections == 1
+        run.stop()
+
+
+def test_a_stream_with_much_to_read_asks_rarely() -> None:
+    with ScriptedHttp([state(1000)] * 2) as server:
+        source = source_of(
+            server.url, topic="a", startingOffsets="earliest", maxOffsetsPerTrigger="10",
+            pollIntervalMs="60000",
+        )  # fmt: skip
+        reader = source.streamReader(schema=schema(source, "seq"))
+        at = reader.initialOffset()
+        for _ in range(50):
+            at = reader.latestOffset(at, ReadMaxRows(10))
+        assert at["t"]["a"]["0"] == 501
+        assert len(server.heard) == 1
+        reader.stop()
+
+
+def test_a_cursor_follows_what_spark_has_finished() -> None:
+    moved = said(b"{}")
+    with ScriptedHttp([state(5), moved, state(9), moved]) as server:
+        run = Query(server.url, topic="a", consumer="etl", hold="true")
+        end = run.plan()
+        run.reader.commit(run.at)
+        run.reader.commit(end)
+        puts = [each for each in server.heard if each.method == "PUT"]
+        assert [each.target for each in puts] == ["/v0/topics/a/cursors/etl"] * 2
+        assert [json.loads(each.body) for each in puts] == [
+            {"seq": seq, "incarnation": "7", "hold": True} for seq in (5, 9)
+        ]
+        run.stop()
+
+
+def test_only_the_driver_is_connected(query: Any, topics: Topics) -> None:
+    write(topics, "s10", 1)
+    run = query(topic="s10")
+    copy = sent(run.reader)
+    assert copy._driver is None
+    copy.stop()
