@@ -39,13 +39,14 @@ setup: .venv/ready compile ## make .venv with the compiled package and everythin
 serve: $(if $(filter plain,$(BUILD)),$(SERVING),compile) ## run a server on 127.0.0.1, ports 11300, 6789, 6790 and 6379, data in ./jobyard-data
 	@$(CHOSEN) exec $(BIN)/python -m jobyard serve $(ARGS)
 
-# Every real server and client is run on the compiled build, which is the one that ships; of them the
-# plain half tries one part, at all doors. With --jobs=2 it and the simulator's tests take about as
+# Every real server and client, and the benchmark, are run on the compiled build, which is the one that
+# ships; of them the plain half tries one part, at all doors. Tools are tested by the plain half only.
+# With --jobs=2 it and the simulator's tests take about as
 # long as the compiled half.
 test: test-plain test-compiled $(if $(ARGS),,test-sim) ## run the tests on the plain and on the compiled build
 
 test-plain: .venv/ready originals ## run the tests on the plain sources: all of ARGS=tests, else without most servers
-	$(PLAIN) $(BIN)/python -m pytest $(or $(ARGS),$(PLAIN_TESTS))
+	$(PLAIN) $(BIN)/python -m pytest $(or $(ARGS),--ignore tests/unit/bench $(PLAIN_TESTS))
 
 test-sim: .venv/ready ## run the tests of the simulator on the plain sources
 	$(PLAIN) $(BIN)/python -m pytest tests/sim
