@@ -378,6 +378,33 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
+    "staged-key-forgotten": (
+        "a commit does not store the keys of the records that it writes",
+        frozenset({"reply", "state"}),
+        (
+            (
+                "jobyard.engine.topics.commit_targets",
+                "        self._rows.record_keys = self.keys\n",
+                "        assert self._rows.record_keys is None\n",
+            ),
+            (
+                "jobyard.engine.topics.commit_targets",
+                "            remember_job_keys(yard, queue, self.keys, first_seq, now_ms)\n",
+                "            assert first_seq > 0\n",
+            ),
+        ),
+    ),
+    "staged-key-unread": (
+        "the keys of staged records do not survive the log of stages",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.staged_rows",
+                "            row.key_digest = b64decode(more[_MORE_FIELDS])\n",
+                "            assert not row.key_digest\n",
+            ),
+        ),
+    ),
     "result-without-its-ack": (
         "a commit writes the records of jobs whose runs it could not end",
         frozenset({"reply", "state"}),

@@ -92,6 +92,11 @@ def keys_found(table: KeyTable | None, now: int) -> dict[str, tuple[int, int]]:
     return {key: one for key, one in told.items() if one[1] > after}
 
 
+def key_of(digest: bytes) -> str:
+    """Return the key with a digest; empty for that of a record without one."""
+    return _NAMES[digest] if digest else ""
+
+
 def adopt_keys(table: KeyTable | None) -> RecordKeys:
     """Return the model of the keys that came back."""
     keys = RecordKeys()

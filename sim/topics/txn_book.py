@@ -15,10 +15,11 @@ Place = tuple[str, int, int, int]
 
 
 class StagedRow(NamedTuple):
-    """A staged record, and the job whose end it belongs to."""
+    """A staged record, the job whose end it belongs to, and its key."""
 
     content: Content
     link: tuple[str, int] | None
+    key: str
 
 
 class Decided:

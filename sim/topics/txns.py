@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.topics.staged_rows import read_staged
 from sim.state import Violation
+from sim.topics.keys import KEYS, key_of
 from sim.topics.nouns import Ask, Refusal, Reply, compact
 from sim.topics.txn_book import STAGE_MS, Decided, OpenTxn, StagedRow
 from sim.topics.workload import DEADLY, EITHER, PATIENT, SINKS, SOURCES
@@ -35,19 +36,19 @@ NODE: Final = "set"
 # -- what must come back ---------------------------------------------------------------------------
 
 
-def _text_of(row: StagedRow) -> tuple[str, str, object]:
-    return row.content.data, row.content.tag, row.link
+def _text_of(row: StagedRow) -> tuple[str, str, object, str]:
+    return row.content.data, row.content.tag, row.link, row.key
 
 
-def _rows_in(yard: Yard, chunk: StagedChunk) -> list[tuple[str, str, object]]:
+def _rows_in(yard: Yard, chunk: StagedChunk) -> list[tuple[str, str, object, str]]:
     log = yard.txns.log
     assert log is not None
-    found: list[tuple[str, str, object]] = []
+    found: list[tuple[str, str, object, str]] = []
     seq, last = int(chunk.first_seq), int(chunk.first_seq + chunk.rows) - 1
     while seq <= last:
         for row in read_staged(yard.journal, log, seq, last):
             link = (row.with_queue, int(row.with_seq)) if row.with_seq else None
-            found.append((row.data.decode(), row.tag, link))
+            found.append((row.data.decode(), row.tag, link, key_of(row.key_digest)))
             seq += 1
     return found
 
@@ -144,8 +145,8 @@ def stage(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     txn.until = model.now + STAGE_MS
     links = [one.get("with") for one in _objects(fields["records"])]
     rows = [
-        StagedRow(content, None if link is None else (str(link[0]), int(str(link[1]))))
-        for content, link in zip(ask.contents(), links, strict=True)
+        StagedRow(content, None if link is None else (str(link[0]), int(str(link[1]))), key)
+        for content, link, key in zip(ask.contents(), links, ask.keys(), strict=True)
     ]
     is_known = place in txn.chunks
     if is_known:
@@ -241,22 +242,51 @@ def _enter(model: TopicsModel, fields: Reply, rows: dict[str, list[StagedRow]]) 
             raise Refusal(404, "topic_not_found")
     ends, skipped = _ends_in(model, fields)
     ending = {(queue.name, job.seq) for queue, job, _ in ends}
-    contents = {
-        topic: [row.content for row in found if row.link is None or row.link in ending]
+    wanted = {
+        topic: [row for row in found if row.link is None or row.link in ending]
         for topic, found in rows.items()
     }
+    fresh: dict[str, list[StagedRow]] = {}
+    contents: dict[str, list[Content]] = {}
+    for topic, found in wanted.items():
+        fresh[topic] = _without_duplicates(model, topic, found)
+        contents[topic] = [row.content for row in fresh[topic]]
+        _check(model, topic, contents[topic])
     _make_way(model, contents)
     for queue, job, delay in ends:
         if delay < 0:
             del queue.jobs[job.seq]
         else:
             queue.free(job, delay, model.now)
-    topics = _write(model, contents, rows)
+    topics = _write(model, contents, wanted, rows)
+    for topic, found in fresh.items():
+        _remember(model, topic, found, topics)
     if skipped:
         model.reach("run skipped in a commit")
     acked = sum(1 for _, _, delay in ends if delay < 0)
     counts: Reply = {"topics": topics, "acked": acked, "nacked": len(ends) - acked}
     return {**counts, "dead_lettered": 0, "skipped": skipped}
+
+
+def _topic(model: TopicsModel, name: str) -> Log | Queue:
+    log = model.logs.get(name)
+    return model.queues[name] if log is None else log
+
+
+def _without_duplicates(model: TopicsModel, name: str, rows: list[StagedRow]) -> list[StagedRow]:
+    topic = _topic(model, name)
+    keys = [row.key for row in rows]
+    found = topic.record_keys.sort(keys, topic.config, topic.next_seq, model.now)
+    if found.duplicates:
+        model.reach("staged record known by its key")
+    return [rows[at] for at in found.kept]
+
+
+def _remember(model: TopicsModel, name: str, rows: list[StagedRow], topics: Reply) -> None:
+    topic, told = _topic(model, name), topics[name]
+    assert isinstance(told, dict)
+    keys = [row.key for row in rows]
+    topic.record_keys.remember(keys, told["first_seq"], model.now, model.batch, topic.config)
 
 
 def _ends_in(
@@ -280,8 +310,6 @@ def _ends_in(
 
 
 def _make_way(model: TopicsModel, contents: dict[str, list[Content]]) -> None:
-    for topic, kept in contents.items():
-        _check(model, topic, kept)
     for topic, kept in contents.items():
         if topic in model.queues and kept:
             size = sum(one.size(is_job=True) for one in kept)
@@ -315,7 +343,7 @@ def _check(model: TopicsModel, topic: str, contents: list[Content]) -> None:
         return
     log = model.logs.get(topic)
     count, size = len(contents), sum(one.size(is_job=log is None) for one in contents)
-    known: Log | Queue = model.queues[topic] if log is None else log
+    known = _topic(model, topic)
     config = known.config
     if log is not None:
         log.trim(model.now)
@@ -331,13 +359,15 @@ def _check(model: TopicsModel, topic: str, contents: list[Content]) -> None:
 
 
 def _write(
-    model: TopicsModel, contents: dict[str, list[Content]], rows: dict[str, list[StagedRow]]
+    model: TopicsModel,
+    contents: dict[str, list[Content]],
+    wanted: dict[str, list[StagedRow]],
+    rows: dict[str, list[StagedRow]],
 ) -> Reply:
     topics: Reply = {}
     for topic, kept in contents.items():
         log = model.logs.get(topic)
-        known: Log | Queue = model.queues[topic] if log is None else log
-        first = known.next_seq
+        first = _topic(model, topic).next_seq
         if kept:
             write = model.enter_held(log, topic, kept)
             first = write.first
@@ -345,8 +375,8 @@ def _write(
             "first_seq": first,
             "last_seq": first + len(kept) - 1,
             "written": len(kept),
-            "duplicates": 0,
-            "left_out": len(rows[topic]) - len(kept),
+            "duplicates": len(wanted[topic]) - len(kept),
+            "left_out": len(rows[topic]) - len(wanted[topic]),
         }
     return topics
 
@@ -405,8 +435,12 @@ def show_set(model: TopicsModel, ask: Ask, claimed: list[Reply]) -> Reply:
 class TxnAuthor:
     """Writes the requests of one client that uses transactions."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, keys_rng: Random, *, has_memory: bool) -> None:
         self._rng = rng
+        # Draws apart, so that seeds without keys keep their meaning.
+        self._keys_rng = keys_rng
+        # Keys stay in memory, and writes are refused if there is none.
+        self._key_odds = keys_rng.choice((0.0, 0.0, 0.3, 0.8)) if has_memory else 0.0
         # How often a request is about a transaction.
         self.odds = rng.choice((0.0, 0.0, 0.25, 0.5))
         self._number = 0
@@ -463,6 +497,8 @@ class TxnAuthor:
                 one["tag"] = rng.choice(("x", "y"))
             if held and rng.random() < 0.4:
                 one["with"] = rng.choice(held)
+            if self._keys_rng.random() < self._key_odds:
+                one["key"] = self._keys_rng.choice(KEYS)
             records.append(one)
         place: Reply = {"topic": topic, "part": part, "attempt": attempt, "chunk": chunk}
         return Ask("stage", name, {**place, "records": records})

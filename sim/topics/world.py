@@ -63,7 +63,8 @@ class TopicsWorld(BunWorld):
         self.topics_swarm = TopicsSwarm(self.rng3, has_memory=has_memory)
         cursor_rng = Random(seed * 40_503 + 7)
         self.author3 = TopicsAuthor(self.rng3, self.topics_swarm, cursor_rng)
-        self.author4 = TxnAuthor(Random(seed * 97_003 + 5))
+        keys_rng = Random(seed * 31_511 + 9)
+        self.author4 = TxnAuthor(Random(seed * 97_003 + 5), keys_rng, has_memory=has_memory)
         self.topics = TopicsModel(self.reach)
         self.http_lines: list[HttpLine] = []
         self.topics_boot: TopicsBoot

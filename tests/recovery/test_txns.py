@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from jobyard.engine.logs.logs import open_log
+from jobyard.engine.state.record_keys import keys_of
 from jobyard.engine.topics.commit_ends import EndKind, RunEnd
 from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
 from jobyard.engine.topics.stages import stage
@@ -18,6 +19,7 @@ from jobyard.engine.topics.topic_queue import (
 from jobyard.engine.topics.transactions import Commit, CommitPart, CommitRequest, abort, look
 from jobyard.errors import YardFull
 from jobyard.model.topic.config import QUEUE, TopicConfig
+from jobyard.model.topic.key_table import digest_of
 from jobyard.model.topic.log import LogTopic
 from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import ChunkPlace
@@ -31,7 +33,7 @@ ROWS = 150
 JOBS = 40
 TEXT = b'"' + b"x" * 200 + b'"'
 
-Seen = tuple[str, int, int, int, int]
+Seen = tuple[str, int, int, int, int, int]
 
 
 def queue_config() -> TopicConfig:
@@ -46,10 +48,13 @@ def open_on(storage: MemoryStorage) -> OpenYard:
     return OpenYard(storage, segment_size=SEGMENT)
 
 
-def rows_of(count: int) -> LogRows:
+def rows_of(count: int, *, are_keyed: bool = True) -> LogRows:
     items = LogRows(0, 0, 0)
-    for _ in range(count):
-        draft_staged(items, StagedRow(TEXT, b'{"m":1}', "t", ""))
+    for number in range(count):
+        row = StagedRow(TEXT, b'{"m":1}', "t", "")
+        if are_keyed:
+            row.key_digest = digest_of(f"k{number}")
+        draft_staged(items, row)
     return items
 
 
@@ -96,11 +101,13 @@ def seen(site: OpenYard) -> Seen:
     work = yard.queues["work"]
     jobs = int(work.jobs_count()) - len(work.leased.items)
     counts = (int(yard.logs["results"].count), int(yard.queues["next"].jobs_count()))
-    return state, *counts, jobs, int(yard.logs["letters"].count)
+    tables = [keys_of(yard, name) for name in ("results", "next")]
+    keys = sum(int(table.count) for table in tables if table is not None)
+    return state, *counts, jobs, int(yard.logs["letters"].count), keys
 
 
-NOTHING: Seen = ("open", 0, 0, 0, 0)
-ALL: Seen = ("committed", ROWS, ROWS, (JOBS + 2) // 3, (JOBS + 1) // 3)
+NOTHING: Seen = ("open", 0, 0, 0, 0, 0)
+ALL: Seen = ("committed", ROWS, ROWS, (JOBS + 2) // 3, (JOBS + 1) // 3, 2 * ROWS)
 
 ENDS: list[Callable[[MemoryStorage], MemoryStorage]] = [MemoryStorage.killed, MemoryStorage.cut_off]
 
@@ -189,7 +196,7 @@ def test_text_of_stages_leaves_memory() -> None:
     open_log(site.yard, "results", TopicConfig(), site.now_ms)
     for number in range(4):
         place = ChunkPlace("results", 0, 0, number)
-        stage(site.yard, "t", place, rows_of(1024), site.now_ms)
+        stage(site.yard, "t", place, rows_of(1024, are_keyed=False), site.now_ms)
         site.commit()
     log = site.yard.txns.log
     assert isinstance(log, LogTopic)

@@ -185,6 +185,21 @@ def test_direct_writes_are_seen_at_once_and_keys_count_once(yard: HttpYard, topi
     assert (done.written, done.duplicates) == (2, 4)
 
 
+def test_staged_rows_with_known_keys_are_duplicates(yard: HttpYard, topics: Topics) -> None:
+    create(topics, "keyed", "queue")
+    wanted = options(yard, topic="keyed")
+    schema = StructType([StructField(name, StringType()) for name in ("value", "key")])
+    check_columns(schema, wanted)
+    rows = batch(value=["1", "2", "3", "4"], key=["a", "b", "a", None])
+    first, second = (task(wanted, rows, txn="k:1", part=part) for part in (0, 1))
+    done = commit_tasks(wanted, [first, second])
+    assert (done.written, done.duplicates) == (4, 4)
+    again = commit_tasks(wanted, [task(wanted, rows, txn="k:2")])
+    assert (again.written, again.duplicates) == (1, 3)
+    repeated = commit_tasks(wanted, [task(wanted, rows, txn="k:2")])
+    assert (repeated.written, repeated.duplicates, repeated.is_repeated) == (1, 3, True)
+
+
 def test_many_rows_are_sent_in_chunks(yard: HttpYard, topics: Topics) -> None:
     create(topics, "many")
     wanted = options(yard, topic="many")
@@ -202,7 +217,6 @@ def test_many_rows_are_sent_in_chunks(yard: HttpYard, topics: Topics) -> None:
         ("value prio", {"topic": "t"}, "no column prio"),
         ("value delay_ms", {"topic": "t"}, "must be"),
         ("value topic queue", {}, "mean the same"),
-        ("value key", {"topic": "t"}, "a staged record has no key"),
     ],
 )
 def test_wrong_columns_are_refused_with_a_remedy(

@@ -101,12 +101,6 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
         raise bad_option(
             "topic", "neither the option topic nor a column topic or queue says where rows go"
         )
-    if "key" in names and options.is_staged and not options.key_is_tag:
-        raise bad_option(
-            "key",
-            "a staged record has no key: the transaction itself happens once",
-            'Drop the column key, set keyAs to "tag", or set commit to "direct".',
-        )
     if {"topic", "queue"} <= set(names):
         raise bad_option("topic and queue", "the columns topic and queue mean the same")
     for field in schema.fields:

@@ -71,11 +71,13 @@ def test_a_run_is_enqueued_once(spark: SparkSession, yard: HttpYard, topics: Top
     assert sorted(job["data"]["n"] for job in claimed["claimed"]) == [1, 2]
 
 
-def test_keys_count_once_over_direct_writes(
-    spark: SparkSession, yard: HttpYard, topics: Topics
+@pytest.mark.parametrize("commit", ["staged", "direct"])
+def test_keys_count_once_over_writes(
+    spark: SparkSession, yard: HttpYard, topics: Topics, commit: str
 ) -> None:
-    create(topics, "w.keys", "queue")
+    name = f"w.keys.{commit}"
+    create(topics, name, "queue")
     df = spark.createDataFrame([(1, "x"), (2, "y"), (1, "x")], "n int, s string")
     for enqueued in (2, 0):
-        done = enqueue(df, "w.keys", key_cols=["n", "s"], commit="direct", url=yard.url)
+        done = enqueue(df, name, key_cols=["n", "s"], commit=commit, url=yard.url)
         assert (done.enqueued, done.duplicate) == (enqueued, 3 - enqueued)

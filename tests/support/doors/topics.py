@@ -13,7 +13,7 @@ from jobyard.server.http import open_http
 from tests.support.clients.bunqueue import BunqueueClient
 from tests.support.clients.topics import TopicsClient
 from tests.support.doors.bunqueue import SEGMENT_SIZE, BunqueueStand
-from tests.support.site.site import NOW_MS, Site
+from tests.support.site.site import BUDGET, NOW_MS, Site
 
 
 class BareTopics(Site):
@@ -25,11 +25,17 @@ class BareTopics(Site):
         now_ms: int = NOW_MS,
         *,
         keys: str = "",
+        budget: int = BUDGET,
         ids_ahead: bool = False,
         window: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(
-            storage, now_ms, segment_size=SEGMENT_SIZE, ids_ahead=ids_ahead, window=window
+            storage,
+            now_ms,
+            segment_size=SEGMENT_SIZE,
+            budget=budget,
+            ids_ahead=ids_ahead,
+            window=window,
         )
         self.others = BunqueueStand(self)
         self.topics = TopicsDoor(self.yard, now_ms)

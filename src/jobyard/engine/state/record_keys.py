@@ -57,7 +57,7 @@ def known_keys(
     TooManyKeys and YardFull if the keys of the others cannot be stored.
     """
     compare_keys(table, keys, now_ms)
-    _check_limits(yard, table, keys, config, now_ms)
+    check_new_keys(yard, table, keys, config, now_ms)
 
 
 def compare_keys(table: KeyTable | None, keys: NewKeys, now_ms: i64) -> None:
@@ -72,9 +72,10 @@ def compare_keys(table: KeyTable | None, keys: NewKeys, now_ms: i64) -> None:
             keys.sort_in(digest, table.seq_if_valid(digest, valid_after) if digest else 0)
 
 
-def _check_limits(
+def check_new_keys(
     yard: Yard, table: KeyTable | None, keys: NewKeys, config: TopicConfig, now_ms: i64
 ) -> None:
+    """Refuse keys that `compare_keys` found to be new if they cannot be stored."""
     more: i64 = len(keys.fresh)
     if more == 0:
         return

@@ -3,6 +3,9 @@
 Records are read back from the log of stages and made into rows of a log, or jobs of a queue with
 their journal records encoded, in slices. When they enter, only seqs, ids, times and places are
 left. A refusal comes before the first record enters.
+
+Records whose keys are known are dropped when they are read. Whether these keys are still known, and
+no others, is found out again when the records are to enter.
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -18,18 +21,21 @@ from jobyard.engine.jobs.put import (
     way_room,
 )
 from jobyard.engine.logs.logs import WriteDraft, append_drafted, draft, floor_for
+from jobyard.engine.state.record_keys import check_new_keys, compare_keys, keys_of, keys_room
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.job_batch import JobBatch, NewRecord
 from jobyard.engine.topics.staged_rows import StagedRow, read_staged
+from jobyard.engine.topics.topic_setup import config_of, remember_job_keys, set_queue_config
 from jobyard.errors import Refused, YardFull
 from jobyard.journal.batches import END_ROOM
 from jobyard.journal.format.log_record import head_bytes, log_length
 from jobyard.model.ahead import EncodedAhead
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
-from jobyard.model.topic.config import EPHEMERAL, FSYNC
+from jobyard.model.topic.config import EPHEMERAL, FSYNC, TopicConfig
 from jobyard.model.topic.log import LogRecord, LogTopic, TopicFull, WriteTooLarge
 from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.topic.new_keys import NewKeys, TooManyKeys
 from jobyard.model.topic.txn import StagedChunk
 
 if TYPE_CHECKING:
@@ -39,7 +45,10 @@ if TYPE_CHECKING:
 _SLICE: Final = 128
 _UNITS_PER_ROW: Final = 4
 _BYTES_PER_UNIT: Final = 1024
-# Journal bytes besides the records: names, reserved seqs, cursors of routers, rounding.
+# What a key takes besides.
+_UNITS_PER_KEY: Final = 2
+# Journal bytes besides the records: names, reserved seqs, cursors of routers, the configuration of
+# a queue that has none, rounding.
 _SLACK: Final = 8192
 
 
@@ -50,6 +59,17 @@ class TargetFull(Refused):
         super().__init__(f"topic {topic} cannot take all records of the transaction")
         self.topic: str = topic
         self.is_too_large: bool = is_too_large
+
+
+class TargetKeysFull(Refused):
+    """A topic cannot store the new keys in addition to its own."""
+
+    def __init__(self, topic: str, full: TooManyKeys, new: i64) -> None:
+        super().__init__(f"topic {topic} has as many keys as it may; they expire with time")
+        self.topic: str = topic
+        self.count: i64 = full.count
+        self.key_max: i64 = full.key_max
+        self.new: i64 = new
 
 
 class TargetMissing(Refused):
@@ -64,11 +84,9 @@ class TargetMissing(Refused):
 class TargetWritten:
     """What a transaction wrote to one topic."""
 
-    def __init__(self, first_seq: i64, last_seq: i64, left_out: i64) -> None:
+    def __init__(self, first_seq: i64, last_seq: i64) -> None:
         self.first_seq: i64 = first_seq
         self.last_seq: i64 = last_seq
-        # Records that belong to jobs whose runs were not ended.
-        self.left_out: i64 = left_out
 
 
 class CommitTarget:
@@ -80,6 +98,10 @@ class CommitTarget:
         self._chunks = chunks
         self._chunk: i64 = 0
         self._next_seq: i64 = 0
+        # Records without those left out, and their keys if any has one.
+        self._count: i64 = 0
+        self.keys: NewKeys | None = None
+        # Records that belong to jobs whose runs do not end.
         self.left_out: i64 = 0
         # Whether a record belongs to a job whose run ends.
         self.has_links: bool = False
@@ -88,8 +110,16 @@ class CommitTarget:
         """Return whether all records are prepared."""
         return self._chunk == len(self._chunks)
 
-    def read_some(self, ending: set[tuple[str, int]]) -> i64:
-        """Prepare some records, those of skipped jobs excepted; return the units of work."""
+    def key_count(self) -> i64:
+        """Return how many of the records that were read have keys."""
+        return 0 if self.keys is None else self.keys.count
+
+    def duplicates(self) -> i64:
+        """Return how many of the records that were read are duplicates."""
+        return 0 if self.keys is None else len(self.keys.duplicates)
+
+    def read_some(self, ending: set[tuple[str, int]], now_ms: i64) -> i64:
+        """Prepare some records, without duplicates and those of skipped jobs; return the units."""
         log = self._yard.txns.log
         assert log is not None
         chunk = self._chunks[self._chunk]
@@ -104,7 +134,10 @@ class CommitTarget:
                 if (row.with_queue, int(row.with_seq)) not in ending:
                     self.left_out += 1
                     continue
-            self.add(row)
+            if row.key_digest:
+                done += _UNITS_PER_KEY
+            if self._is_new(row, now_ms):
+                self.add(row)
         self._next_seq = first + len(rows)
         if self._next_seq > last:
             self._chunk += 1
@@ -112,6 +145,54 @@ class CommitTarget:
         if self.is_read():
             self.close()
         return done
+
+    def _is_new(self, row: StagedRow, now_ms: i64) -> bool:
+        """Note the key of a record; return whether the record is no duplicate."""
+        count = self._count
+        self._count += 1
+        keys = self.keys
+        digest = row.key_digest
+        if keys is None:
+            if not digest:
+                return True
+            keys = NewKeys()
+            keys.add_unkeyed(count)
+            self.keys = keys
+        known: i64 = 0
+        if digest:
+            keys.add_digest(digest)
+            table = keys_of(self._yard, self.name)
+            if table is not None:
+                known = table.seq_if_valid(digest, table.valid_after(now_ms))
+        else:
+            keys.digests.append(b"")
+        before = len(keys.kept)
+        keys.sort_in(digest, known)
+        return len(keys.kept) > before
+
+    def has_same_duplicates(self, now_ms: i64) -> bool:
+        """Return whether the same records are duplicates as when they were read."""
+        keys = self.keys
+        if keys is None:
+            return True
+        kept = keys.kept
+        compare_keys(keys_of(self._yard, self.name), keys, now_ms)
+        return keys.kept == kept
+
+    def check_keys(self, config: TopicConfig, now_ms: i64) -> None:
+        """Refuse more keys than the topic can store."""
+        keys = self.keys
+        if keys is None:
+            return
+        try:
+            check_new_keys(self._yard, keys_of(self._yard, self.name), keys, config, now_ms)
+        except TooManyKeys as full:
+            raise TargetKeysFull(self.name, full, len(keys.fresh)) from full
+
+    def keys_room(self) -> i64:
+        """Return the most journal bytes that the new keys take."""
+        keys = self.keys
+        return 0 if keys is None else keys_room(self.name, keys_of(self._yard, self.name), keys)
 
     def add(self, row: StagedRow) -> None:
         """Prepare one record."""
@@ -132,7 +213,7 @@ class CommitTarget:
         """Return whether an answer about the topic waits for the disk."""
         raise NotImplementedError
 
-    def check(self) -> None:
+    def check(self, now_ms: i64) -> None:
         """Refuse records that the topic may not hold."""
         raise NotImplementedError
 
@@ -174,8 +255,9 @@ class LogTarget(CommitTarget):
         """Return whether the log is of class fsync."""
         return self._log.config.durability == FSYNC
 
-    def check(self) -> None:
-        """Refuse what exceeds the caps, unless old records make room."""
+    def check(self, now_ms: i64) -> None:
+        """Refuse what exceeds the caps, unless old records make room; and too many keys."""
+        self.check_keys(self._log.config, now_ms)
         rows = self._rows
         if rows.count() == 0:
             return
@@ -198,6 +280,7 @@ class LogTarget(CommitTarget):
         log = self._log
         # Numbers in texts may get longer if others write to the log.
         room = log_length(rows) + 64 * rows.count() + 4 * head_bytes(log) + _SLACK
+        room += self.keys_room()
         if log.onward is not None:
             room += log.onward.room(rows.count(), rows.size)
         return room
@@ -206,9 +289,10 @@ class LogTarget(CommitTarget):
         """Append the rows as one write."""
         if self._rows.count() == 0:
             next_seq = self._log.next_seq
-            return TargetWritten(next_seq, next_seq - 1, self.left_out)
+            return TargetWritten(next_seq, next_seq - 1)
+        self._rows.record_keys = self.keys
         done = append_drafted(self._yard, self._log, self._rows, "", now_ms)
-        return TargetWritten(done.first_seq, done.last_seq, self.left_out)
+        return TargetWritten(done.first_seq, done.last_seq)
 
 
 @final
@@ -257,9 +341,10 @@ class QueueTarget(CommitTarget):
         """Return whether the queue is of class fsync."""
         return self._queue.is_synced
 
-    def check(self) -> None:
-        """Refuse what exceeds the caps, unless old jobs make room."""
+    def check(self, now_ms: i64) -> None:
+        """Refuse what exceeds the caps, unless old jobs make room; and too many keys."""
         queue = self._queue
+        self.check_keys(config_of(queue), now_ms)
         if queue.config is not None and self._jobs:
             try:
                 self._way_room = way_room(self._yard, queue, len(self._jobs), self._batch.size)
@@ -274,10 +359,13 @@ class QueueTarget(CommitTarget):
         queue = self._queue
         count: i64 = len(self._jobs)
         room = room_for_all(queue, self._batch.new_jobs, self._batch.room)
-        return room + self._way_room + END_ROOM * count + _SLACK
+        return room + self._way_room + END_ROOM * count + self.keys_room() + _SLACK
 
     def make_way(self, now_ms: i64) -> None:
         """Evict the oldest jobs if the caps require it."""
+        if self.keys is not None and self._jobs and self._queue.config is None:
+            # It must outlive its jobs, as their keys do.
+            set_queue_config(self._yard, self._queue, config_of(self._queue), now_ms)
         if self._queue.config is not None and self._jobs:
             size = self._batch.size
             reserve_and_evict(self._yard, self._queue, len(self._jobs), size, 0, now_ms)
@@ -288,8 +376,10 @@ class QueueTarget(CommitTarget):
         queue = self._queue
         first_seq = free_seqs(queue, len(self._jobs))
         if not self._jobs:
-            return TargetWritten(first_seq, first_seq - 1, self.left_out)
+            return TargetWritten(first_seq, first_seq - 1)
         queue.next_seq = first_seq
+        if self.keys is not None:
+            remember_job_keys(yard, queue, self.keys, first_seq, now_ms)
         first_id = yard.journal.next_id
         for job in self._jobs:
             enter(yard, job, now_ms, self._ahead, first_id)
@@ -298,7 +388,7 @@ class QueueTarget(CommitTarget):
         held_offers = yard.txns.held_offers
         assert held_offers is not None
         held_offers.append(queue)
-        return TargetWritten(first_seq, queue.next_seq - 1, self.left_out)
+        return TargetWritten(first_seq, queue.next_seq - 1)
 
 
 def target_of(yard: Yard, name: str, chunks: list[StagedChunk], now_ms: i64) -> CommitTarget:

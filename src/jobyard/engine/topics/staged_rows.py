@@ -1,10 +1,11 @@
 """Records in the log of stages: how one is written there, and read back for its commit.
 
-The text of a record is that of any log; what only jobs have, and the job whose end a record belongs
-to, is stored with its labels. Knows no transaction.
+The text of a record is that of any log; what only jobs have, the job whose end a record belongs to,
+and the digest of its key are stored with its labels. Knows no transaction.
 """
 
 import json
+from base64 import b64decode, b64encode
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -19,6 +20,8 @@ from jobyard.model.topic.log_chunk import META_SIZE_MAX, LogChunk
 from jobyard.model.topic.log_rows import LogRows, binary_text
 
 _MORE: Final = b'"$more":'
+# Of what follows it, without the digest of a key.
+_MORE_FIELDS: Final = 4
 
 
 class StageDamaged(Refused):
@@ -41,13 +44,18 @@ class StagedRow:
         # The job whose end it belongs to; 0 for none.
         self.with_queue: str = ""
         self.with_seq: i64 = 0
+        # Of its key; empty if it has none.
+        self.key_digest: bytes = b""
 
 
 def draft_staged(items: LogRows, row: StagedRow) -> None:
     """Add a record to a chunk that will be staged."""
     label = label_of(b'"$tag":', row.tag) + label_of(b'"$node":', row.node)
-    if row.delay_ms != 0 or row.priority != 0 or row.with_seq != 0:
-        more = [int(row.delay_ms), int(row.priority), row.with_queue, int(row.with_seq)]
+    if row.delay_ms != 0 or row.priority != 0 or row.with_seq != 0 or row.key_digest:
+        more: list[object] = [int(row.delay_ms), int(row.priority)]
+        more += [row.with_queue, int(row.with_seq)]
+        if row.key_digest:
+            more.append(b64encode(row.key_digest).decode())
         label = b"".join([label, _MORE, json.dumps(more, separators=(",", ":")).encode(), b","])
     if len(label) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
         items.is_too_large = True
@@ -86,5 +94,7 @@ def _row_at(chunk: LogChunk, slot: i64, text: bytes) -> StagedRow:
     row.is_binary = chunk.is_binary(slot, text)
     more = labels.get("$more")
     if more is not None:
-        row.delay_ms, row.priority, row.with_queue, row.with_seq = more
+        row.delay_ms, row.priority, row.with_queue, row.with_seq = more[:_MORE_FIELDS]
+        if len(more) > _MORE_FIELDS:
+            row.key_digest = b64decode(more[_MORE_FIELDS])
     return row

@@ -32,7 +32,7 @@ from jobyard.engine.jobs.put import enter, evict_excess, free_seqs, make_job, ro
 from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.take import offer, take_one
 from jobyard.engine.logs.erase import erase_seqs
-from jobyard.engine.state.record_keys import keys_room, remember_keys
+from jobyard.engine.state.record_keys import keys_room
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.job_batch import JobBatch, NewRecord, new_record_of
 from jobyard.engine.topics.topic_setup import (
@@ -40,6 +40,7 @@ from jobyard.engine.topics.topic_setup import (
     drop_topic_queue,
     known_write,
     open_topic_queue,
+    remember_job_keys,
     remember_write,
     set_queue_config,
     topic_state_of,
@@ -54,9 +55,7 @@ from jobyard.model.lease import Holder, Lease, LeaseSet, Proof, Terms
 from jobyard.model.members import TAG_SIZE
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import clamp_lease_ms
-from jobyard.model.topic.key_table import KeyTable
 from jobyard.model.topic.log import LogTopic, WriteTooLarge
-from jobyard.model.topic.new_keys import NewKeys
 
 __all__ = [
     "Ended",
@@ -190,7 +189,8 @@ def produce_batch(
     queue.next_seq = first_seq
     if key:
         remember_write(yard, queue, key, first_seq, len(new_jobs), now_ms)
-    _remember(yard, queue, keys, first_seq, now_ms)
+    if keys is not None:
+        remember_job_keys(yard, queue, keys, first_seq, now_ms)
     for new_job in new_jobs:
         enter(yard, make_job(queue, new_job), now_ms)
     appended = yard.journal.appended
@@ -212,18 +212,6 @@ def _room_of(queue: Queue, batch: JobBatch, key: str) -> i64:
     if batch.record_keys is not None:
         room += keys_room(queue.name, topic_state_of(queue).record_keys, batch.record_keys)
     return room
-
-
-def _remember(yard: Yard, queue: Queue, keys: NewKeys | None, first_seq: i64, now_ms: i64) -> None:
-    """Store the keys of the jobs of a write, if they have any."""
-    if keys is None:
-        return
-    topic_state = topic_state_of(queue)
-    table = topic_state.record_keys
-    if table is None:
-        table = KeyTable(queue.name, config_of(queue).key_window_ms)
-        topic_state.record_keys = table
-    remember_keys(yard, table, keys, first_seq, now_ms, is_written=yard.journal.is_on)
 
 
 def record_of_letter(letter: DeadLetter) -> NewRecord:

@@ -16,7 +16,12 @@ from jobyard.engine.jobs.move import erase
 from jobyard.engine.jobs.put import reserve_and_evict, ttl_of
 from jobyard.engine.jobs.queues import drop_if_idle
 from jobyard.engine.jobs.take import cancel_wait
-from jobyard.engine.state.record_keys import drop_keys, set_window, window_room
+from jobyard.engine.state.record_keys import (
+    drop_keys,
+    remember_keys,
+    set_window,
+    window_room,
+)
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
@@ -31,6 +36,8 @@ from jobyard.model.lease import Proof
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import DISCARD_OLD, FSYNC, QUEUE, TopicConfig, decode_config
+from jobyard.model.topic.key_table import KeyTable
+from jobyard.model.topic.new_keys import NewKeys
 from jobyard.model.topic.state import KeyedWrite, TopicState
 from jobyard.model.waiter import Waiter
 
@@ -281,6 +288,16 @@ def remember_write(
         journal.set_entry(EntryKind.WRITE, _write_key(queue.number, key), out.getvalue())
     batch = journal.open_number if journal.is_on else 0
     writes.put(key, KeyedWrite(first_seq, count, until_ms, batch))
+
+
+def remember_job_keys(yard: Yard, queue: Queue, keys: NewKeys, first_seq: i64, now_ms: i64) -> None:
+    """Store the keys of jobs that are put, the first of them with `first_seq`; room was made."""
+    topic_state = topic_state_of(queue)
+    table = topic_state.record_keys
+    if table is None:
+        table = KeyTable(queue.name, config_of(queue).key_window_ms)
+        topic_state.record_keys = table
+    remember_keys(yard, table, keys, first_seq, now_ms, is_written=yard.journal.is_on)
 
 
 def _forget_oldest(yard: Yard, number: i64, writes: RecentKeys[KeyedWrite]) -> bool:

@@ -56,7 +56,7 @@ __all__ = [
     "look",
 ]
 
-# The end of a run takes as long as so many records.
+# The end of a run takes as long as so many records; a key as long as one, besides its own.
 _ROWS_PER_END: Final = 3
 # A larger commit enters in a turn of its own.
 _AT_ONCE: Final = 1000
@@ -83,7 +83,8 @@ class TooManyRows(Refused):
     """A commit has more records and ends of runs than may enter at one moment."""
 
     def __init__(self, rows: i64, most: i64) -> None:
-        super().__init__(f"{int(rows)} records, three for each ended run; at most {int(most)}")
+        counted = "three for each ended run, two for each with a key"
+        super().__init__(f"{int(rows)} records, {counted}; at most {int(most)}")
         self.rows: i64 = rows
         self.most: i64 = most
 
@@ -168,7 +169,12 @@ class Commit(Task):
             if self._is_done_before():
                 return min(done, most - 1)
             self._check(now_ms)
-            if self._enter(now_ms):
+            runs = HeldRuns(self._yard, self._request.ends)
+            runs.proceed(_ALL, now_ms)
+            if self._is_current(runs, now_ms):
+                for target in self._targets:
+                    target.check(now_ms)
+                self._enter(runs, now_ms)
                 return min(done, most - 1)
             self._again -= 1
             self._prepare_again(now_ms)
@@ -205,9 +211,20 @@ class Commit(Task):
         if request.name not in yard.txns.open:
             check_count(yard, request.name)
         self._find_chunks(now_ms)
-        if self._rows > yard.txns.rows_max:
-            raise TooManyRows(self._rows, yard.txns.rows_max)
+        self._check_size()
         self._prepare_again(now_ms)
+
+    def _size(self) -> i64:
+        """Return the size of the commit in records, as far as it is known."""
+        size = self._rows
+        for target in self._targets:
+            size += target.key_count()
+        return size
+
+    def _check_size(self) -> None:
+        size = self._size()
+        if size > self._yard.txns.rows_max:
+            raise TooManyRows(size, self._yard.txns.rows_max)
 
     def _find_chunks(self, now_ms: i64) -> None:
         """Find the chunks that the request names; Incomplete if one is missing."""
@@ -251,14 +268,15 @@ class Commit(Task):
                 if done >= most:
                     return done
                 self._check_chunks()
-                done += target.read_some(ending)
+                done += target.read_some(ending, now_ms)
+                self._check_size()
             if done < most:
                 done += target.stamp_some(most - done, now_ms)
         return done
 
     def _must_rest(self) -> bool:
         """Return whether the commit is so large that it must enter in a turn of its own."""
-        if self._has_rested or self._rows <= _AT_ONCE:
+        if self._has_rested or self._size() <= _AT_ONCE:
             return False
         self._has_rested = True
         tasks = self._yard.tasks
@@ -286,22 +304,24 @@ class Commit(Task):
             if log is not None:
                 # Not while records of the commit are appended.
                 trim(yard, log, now_ms)
-            if target.is_there():
-                target.check()
-            elif log is None and target.name not in yard.queues:
+            if not target.is_there() and log is None and target.name not in yard.queues:
                 raise TargetMissing(target.name)
+
+    def _is_current(self, runs: HeldRuns, now_ms: i64) -> bool:
+        """Return whether what is prepared is what has to enter now."""
+        has_links = any(target.has_links for target in self._targets)
+        if has_links and runs.ending != self._runs.ending:
+            return False
+        for target in self._targets:
+            if not target.is_there() or not target.has_same_duplicates(now_ms):
+                return False
+        return True
 
     # -- the moment ----------------------------------------------------------------------------
 
-    def _enter(self, now_ms: i64) -> bool:
-        """Let everything enter; False if others changed what has to be prepared."""
+    def _enter(self, runs: HeldRuns, now_ms: i64) -> None:
+        """Let everything enter."""
         yard = self._yard
-        runs = HeldRuns(yard, self._request.ends)
-        runs.proceed(_ALL, now_ms)
-        has_links = any(target.has_links for target in self._targets)
-        is_stale = has_links and runs.ending != self._runs.ending
-        if is_stale or not all(target.is_there() for target in self._targets):
-            return False
         self._make_room(runs, now_ms)
         queues = list({lease.job.queue: None for lease in runs.leases})
         journal = yard.journal
@@ -330,8 +350,7 @@ class Commit(Task):
                 offer(yard, queue, now_ms)
         for queue in queues:
             drop_watch(yard, queue)
-        yard.tasks.leave_less(self._rows)
-        return True
+        yard.tasks.leave_less(self._size())
 
     def _make_room(self, runs: HeldRuns, now_ms: i64) -> None:
         """Make room for all records of the commit; YardFull changes nothing."""
@@ -374,8 +393,8 @@ class Commit(Task):
                 "first_seq": int(written.first_seq),
                 "last_seq": int(written.last_seq),
                 "written": count,
-                "duplicates": 0,
-                "left_out": int(written.left_out),
+                "duplicates": int(target.duplicates()),
+                "left_out": int(target.left_out),
             }
             self.is_synced = self.is_synced or target.is_synced()
         for cursor in request.cursors:

@@ -56,6 +56,12 @@ class NewKeys:
         self.digests.append(digest)
         self.count += 1
 
+    def add_unkeyed(self, count: i64) -> None:
+        """Add records without keys, all of which are written; only before any other."""
+        assert not self.digests
+        self.digests = [b""] * count
+        self.kept = list(range(count))
+
     def begin(self) -> None:
         """Forget what was found out about the records."""
         self.kept = []

@@ -6,7 +6,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.claim_sets import ClaimDiffers, ClaimInProgress
-from jobyard.engine.topics.commit_targets import TargetFull, TargetMissing
+from jobyard.engine.topics.commit_targets import TargetFull, TargetKeysFull, TargetMissing
 from jobyard.engine.topics.fences import Fenced, raise_fence
 from jobyard.engine.topics.staged_rows import StageDamaged
 from jobyard.engine.topics.stages import StagesFull, TooManyTxns, TxnCommitted, TxnDiffers
@@ -31,6 +31,7 @@ _STATUSES: Final[tuple[tuple[type[Refused], int, str], ...]] = (
     (ClaimInProgress, 409, "in_progress"),
     (StageExpired, 410, "txn_expired"),
     (TooManyRows, 413, "txn_too_large"),
+    (TargetKeysFull, 422, "too_many_keys"),
     (TooManyTxns, 429, "throttled"),
     (StagesFull, 429, "throttled"),
     (StageDamaged, 500, "corrupt"),
@@ -109,4 +110,7 @@ def _detail_of(refused: Refused) -> dict[str, object] | None:
         detail = {"limit": "txn_stage_bytes"}
     elif isinstance(refused, TargetFull):
         detail = {"topic": refused.topic}
+    elif isinstance(refused, TargetKeysFull):
+        counts = {"keys": int(refused.count), "new": int(refused.new)}
+        detail = {"topic": refused.topic, "key_max": int(refused.key_max), **counts}
     return detail

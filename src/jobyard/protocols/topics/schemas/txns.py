@@ -20,7 +20,7 @@ from jobyard.protocols.topics.schemas.basic import (
     SEQ,
     WHOLE_NUMBER,
 )
-from jobyard.protocols.topics.schemas.keys import STRICT
+from jobyard.protocols.topics.schemas.keys import RECORD_KEY, STRICT
 from jobyard.protocols.topics.schemas.leases import (
     CLAIM_ANSWER,
     EPOCH,
@@ -50,6 +50,7 @@ _RECORD: Final[Schema] = {
         "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
         "node": {"type": ["string", "null"], "maxLength": writes.NODE_MAX},
         "meta": {"anyOf": [META, {"type": "null"}]},
+        "key": RECORD_KEY,
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,
@@ -175,7 +176,10 @@ _WRITTEN: Final[Schema] = {
         "first_seq": WHOLE_NUMBER,
         "last_seq": WHOLE_NUMBER,
         "written": WHOLE_NUMBER,
-        "duplicates": WHOLE_NUMBER,
+        "duplicates": {
+            **WHOLE_NUMBER,
+            "description": "Records whose key the topic knew, or that an earlier one had.",
+        },
         "left_out": {**WHOLE_NUMBER, "description": "Records of jobs whose runs were skipped."},
     },
 }

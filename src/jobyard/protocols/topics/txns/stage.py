@@ -12,6 +12,7 @@ from jobyard.engine.topics import stages
 from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
 from jobyard.errors import Refused
 from jobyard.model.topic.config import TOPIC_NAME_MAX
+from jobyard.model.topic.key_table import digest_of
 from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import ChunkPlace
 from jobyard.protocols.http.call import HttpRefused
@@ -31,6 +32,7 @@ from jobyard.protocols.topics.body import (
 from jobyard.protocols.topics.find import find_queue, no_topic
 from jobyard.protocols.topics.limits import check_bytes
 from jobyard.protocols.topics.names import check_topic_name
+from jobyard.protocols.topics.records.keys import read_key
 from jobyard.protocols.topics.records.writes import KEYS_MAX, RECORDS_MAX, record_of, too_many
 from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole
 from jobyard.wire.json.check import JsonCheck
@@ -55,6 +57,7 @@ _RECORD_FIELDS: Final = frozenset(
     {"data", "data_b64", "meta", "tag", "node", "delay_ms", "priority", "with", "key"}
 )
 _RECORD_UNITS: Final = 3
+_KEYED_UNITS: Final = 4
 _BYTES_PER_UNIT: Final = 1024
 
 
@@ -114,17 +117,19 @@ class StageReading(Task):
         draft_staged(self.items, row)
         if self.items.is_too_large:
             raise HttpRefused(400, "record_too_large", "the labels of a record are too long")
-        return _RECORD_UNITS + len(row.data) // _BYTES_PER_UNIT
+        units: i64 = _RECORD_UNITS if not row.key_digest else _KEYED_UNITS
+        return units + len(row.data) // _BYTES_PER_UNIT
 
 
 def _row_of(one: JsonFields) -> StagedRow:
     record = record_of(one, "")
-    if one.has(b"key"):
-        raise invalid("a staged record has no key")
     row = StagedRow(record.data, record.meta, record.tag, record.node)
     row.is_binary = record.is_binary
     row.delay_ms = record.delay_ms
     row.priority = record.priority
+    key = read_key(one)
+    if key:
+        row.key_digest = digest_of(key)
     if one.kind(b"with") not in (KIND_ABSENT, KIND_NIL):
         link = one.value(b"with")
         if not isinstance(link, list) or len(link) != 2:
