@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
-    ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
@@ -16,51 +15,12 @@ from pyspark.sql.types import StructType
 
 from jobyard.client import JobyardError
 from jobyard.client.errors import Code
-from tests.support.clients.spark import rows_of, schema, source_of
+from tests.support.clients.spark import Query, schema, source_of
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.servers.scripted import ScriptedHttp, said
 from tests.support.values.pickled import sent
 
 ALL = ReadAllAvailable()
-
-
-class Query:
-    """One run of a query: what Spark asks of a reader, in the order in which it asks."""
-
-    def __init__(self, url: str, start: Any = None, **options: str) -> None:
-        source = source_of(url, pollIntervalMs="20", **options)
-        self.reader = source.streamReader(schema=schema(source, "topic seq"))
-        self.limit: ReadLimit = self.reader.getDefaultReadLimit()
-        # Through JSON, as in a checkpoint.
-        self.at = (
-            start if start is not None else json.loads(json.dumps(self.reader.initialOffset()))
-        )
-
-    def plan(self, limit: ReadLimit | None = None) -> Any:
-        return json.loads(json.dumps(self.reader.latestOffset(self.at, limit or self.limit)))
-
-    def batch(self, limit: ReadLimit | None = None) -> list[tuple[str, int]]:
-        """Run one batch and return its rows."""
-        end = self.plan(limit)
-        rows = self.rows(self.at, end)
-        self.at = end
-        return rows
-
-    def rows(self, start: Any, end: Any) -> list[tuple[str, int]]:
-        found = rows_of(self.reader, list(self.reader.partitions(start, end)))
-        return [(row["topic"], row["seq"]) for row in found]
-
-    def until_end(self) -> list[list[tuple[str, int]]]:
-        """Run batches until there is nothing new, as with the trigger availableNow."""
-        self.reader.prepareForTriggerAvailableNow()
-        batches = []
-        while (end := self.plan()) != self.at:
-            batches.append(self.rows(self.at, end))
-            self.at = end
-        return batches
-
-    def stop(self) -> None:
-        self.reader.stop()
 
 
 def write(topics: Topics, topic: str, count: int) -> None:

@@ -20,7 +20,6 @@ from http.client import (
     HTTPException,
     HTTPResponse,
     HTTPSConnection,
-    RemoteDisconnected,
 )
 from types import TracebackType
 from typing import Final, final
@@ -29,6 +28,7 @@ from urllib.parse import quote, urlencode
 from jobyard.client.address import parse_url
 from jobyard.client.answer import Answer, not_a_yard, parsed, refusal
 from jobyard.client.errors import Code, JobyardError
+from jobyard.client.response import WholeResponse
 from jobyard.client.stream import ByteStream
 from jobyard.client.token import Token
 
@@ -216,9 +216,6 @@ class YardClient:
             was_sent = True
             connection.endheaders(data)
             return connection.getresponse()
-        except RemoteDisconnected:
-            self.close()
-            why = "the connection was closed"
         except BadStatusLine:
             self.close()
             raise not_a_yard(
@@ -257,6 +254,7 @@ class YardClient:
             if self._address.is_tls
             else HTTPConnection(host, port, timeout=timeout_s)
         )
+        connection.response_class = WholeResponse
         connection.connect()
         return connection
 

@@ -60,7 +60,6 @@ _PLAIN_KINDS: Final = (
     pa.types.is_binary,
     pa.types.is_large_binary,
 )
-_JSON: Final = json.JSONDecoder(parse_constant=_no_constant)
 
 
 @final
@@ -70,6 +69,8 @@ class RecordReader:
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         self._row = 0
+        # Not of the module: one that comes from a zip file is pickled with all that it holds.
+        self._decode = json.JSONDecoder(parse_constant=_no_constant).decode
 
     def read(self, batch: pa.RecordBatch) -> Iterator[Record | BadRow]:
         """Yield a record or a bad row for each row."""
@@ -126,7 +127,7 @@ class RecordReader:
             raise _Unfit(TOO_LARGE)
         wanted = self._options.value_format
         if wanted != BYTES:
-            text = _json_text(value)
+            text = self._json_text(value)
             if text is not None:
                 return f'"data":{text}'
             if wanted == JSON:
@@ -135,6 +136,17 @@ class RecordReader:
         if len(data) > VALUE_MAX:
             raise _Unfit(TOO_LARGE)
         return f'"data_b64":"{base64.b64encode(data).decode()}"'
+
+    def _json_text(self, value: bytes | str) -> str | None:
+        """Return a value as JSON text, or None if it is none."""
+        try:
+            text = value if isinstance(value, str) else value.decode()
+            self._decode(text)
+            # A lone surrogate could not be sent.
+            text.encode()
+        except (ValueError, RecursionError):
+            return None
+        return text
 
 
 def _texts(batch: pa.RecordBatch) -> list[bytes | str | None]:
@@ -162,18 +174,6 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _json_text(value: bytes | str) -> str | None:
-    """Return a value as JSON text, or None if it is none."""
-    try:
-        text = value if isinstance(value, str) else value.decode()
-        _JSON.decode(text)
-        # A lone surrogate could not be sent.
-        text.encode()
-    except (ValueError, RecursionError):
-        return None
-    return text
 
 
 def _given(columns: dict[str, list[object]], name: str, place: int) -> object:

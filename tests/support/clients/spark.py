@@ -1,7 +1,9 @@
 """Reads through the reader classes as Spark does: planned here, pickled, read there."""
 
+import json
 from typing import Any
 
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from jobyard.spark.batch import PushingBatchReader
@@ -46,3 +48,42 @@ def rows_of(reader: Any, partitions: list[Any]) -> list[Row]:
             batch.validate(full=True)
             found += batch.to_pylist()
     return found
+
+
+class Query:
+    """One run of a query: what Spark asks of a reader, in the order in which it asks."""
+
+    def __init__(self, url: str, start: Any = None, **options: str) -> None:
+        source = source_of(url, **{"pollIntervalMs": "20", **options})
+        self.reader = source.streamReader(schema=schema(source, "topic seq"))
+        self.limit: ReadLimit = self.reader.getDefaultReadLimit()
+        # Through JSON, as in a checkpoint.
+        self.at = (
+            start if start is not None else json.loads(json.dumps(self.reader.initialOffset()))
+        )
+
+    def plan(self, limit: ReadLimit | None = None) -> Any:
+        return json.loads(json.dumps(self.reader.latestOffset(self.at, limit or self.limit)))
+
+    def batch(self, limit: ReadLimit | None = None) -> list[tuple[str, int]]:
+        """Run one batch and return its rows."""
+        end = self.plan(limit)
+        rows = self.rows(self.at, end)
+        self.at = end
+        return rows
+
+    def rows(self, start: Any, end: Any) -> list[tuple[str, int]]:
+        found = rows_of(self.reader, list(self.reader.partitions(start, end)))
+        return [(row["topic"], row["seq"]) for row in found]
+
+    def until_end(self) -> list[list[tuple[str, int]]]:
+        """Run batches until there is nothing new, as with the trigger availableNow."""
+        self.reader.prepareForTriggerAvailableNow()
+        batches = []
+        while (end := self.plan()) != self.at:
+            batches.append(self.rows(self.at, end))
+            self.at = end
+        return batches
+
+    def stop(self) -> None:
+        self.reader.stop()

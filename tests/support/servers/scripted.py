@@ -80,7 +80,8 @@ class ScriptedHttp:
                     connection.sendall(data)
                 except OSError:
                     return
-                if not data or b"Connection: close" in data:
+                # Of a head that is not complete nothing more comes.
+                if b"\r\n\r\n" not in data or b"Connection: close" in data:
                     return
 
 

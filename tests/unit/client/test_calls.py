@@ -62,6 +62,16 @@ def test_calls_share_one_connection(play: Any) -> None:
     assert second.headers["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize("cut", [3, 12, 17, 25, 40, 50, 60, 65])
+def test_a_head_that_was_cut_off_is_no_answer(play: Any, cut: int) -> None:
+    # Half the name of a type, or no length, must not count as what the server said.
+    whole = said(b'{"a":1}')
+    assert whole.index(b"\r\n\r\n") > cut
+    server, client = play(whole[:cut], whole)
+    assert client.get("/v0/a").number("a") == 1
+    assert len(server.heard) == 2
+
+
 def test_a_connection_that_the_server_closed_is_opened_again(play: Any, pauses: Pauses) -> None:
     closing = said(b"{}", "200 OK", "Connection: close")
     server, client = play(closing, said(b'{"a":2}'))
