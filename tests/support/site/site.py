@@ -45,13 +45,14 @@ ALL_HISTORY = (86_400_000, 1 << 40)
 
 # Of all sites since the last `forget_sites`.
 _yards: Final[list[Yard]] = []
+_NOWHERE: Final = Queue("")
 
 
 def forget_sites() -> None:
     """Cut what would keep the sites of a test in memory.
 
-    The collector does not track compiled jobs and leases (decision 14), so a yard in which one job is
-    leased stays as long as the process, with its disk.
+    The collector does not track compiled jobs and leases (decision 14), so a yard with one job may
+    stay as long as the process, with its disk.
     """
     for yard in _yards:
         for job in yard.jobs.all():
@@ -62,6 +63,7 @@ def forget_sites() -> None:
             job.lease = None
             job.body = None
             job.details = None
+            job.queue = _NOWHERE
     _yards.clear()
 
 
