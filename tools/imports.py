@@ -39,7 +39,8 @@ ROOMS: Final[dict[str, frozenset[str]]] = {
     "cli": _BELOW_CLI,
     "__main__": frozenset({"cli"}),
     "client": frozenset({"errors", "model", "wire"}),
-    "spark": frozenset({"client"}),
+    "lake": frozenset({"client"}),
+    "spark": frozenset({"client", "lake"}),
 }
 # Outside the package: what each folder of the repository may import of it.
 VISITORS: Final[dict[str, frozenset[str]]] = {
@@ -66,6 +67,7 @@ FOLDERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ("admin", "export", "follow", "txns"),
         ("schemas",),
     ),
+    "jobyard.spark": (("read", "write"), ("fleet", "letters", "archive"), ("pipeline",)),
 }
 # `http` is not among them: it carries protocols, and knows none.
 PROTOCOLS: Final = ("beanstalk", "bunqueue", "glidemq", "topics")
@@ -81,7 +83,7 @@ WORLDLY: Final = frozenset(
 # The most modules that may only be understood together, because each imports all others of them, at
 # run time or for type checking, directly or through others. It may only shrink.
 KNOT_MAX: Final = 8
-EDGE: Final = frozenset({"server", "cli", "config", "client", "spark", "__main__"})
+EDGE: Final = frozenset({"server", "cli", "config", "client", "lake", "spark", "__main__"})
 
 
 class Import(NamedTuple):

@@ -16,8 +16,8 @@ from pyspark.sql.types import (
 )
 
 from jobyard.client import JobyardError
-from jobyard.spark.columns import Table, schema_of, table_of
 from jobyard.spark.options import ReadOptions, read_options
+from jobyard.spark.read.columns import Table, schema_of, table_of
 
 GOLDEN = Path(__file__).parent / "golden"
 MOMENT = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobyard.spark.sending import CHUNK_ROWS
+from jobyard.spark.write.sending import CHUNK_ROWS
 from tests.support.clients.spark import Query, read_batch
 from tests.support.clients.spark_writes import batch_of, options_of, run_write
 from tests.support.servers.cutting import FAULTS, PASS, CuttingProxy
@@ -20,7 +20,7 @@ ROWS = 3000
 
 @pytest.fixture(autouse=True)
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("jobyard.client.calls", "jobyard.spark.export"):
+    for module in ("jobyard.client.calls", "jobyard.spark.read.export"):
         monkeypatch.setattr(f"{module}._PAUSE_S", 0.01)
 
 

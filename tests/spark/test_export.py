@@ -8,8 +8,8 @@ import pytest
 
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.errors import Code
-from jobyard.spark.export import RangeExport
-from jobyard.spark.ranges import SeqRange
+from jobyard.spark.read.export import RangeExport
+from jobyard.spark.read.ranges import SeqRange
 from tests.support.servers.scripted import Heard, Reply, ScriptedHttp, chunked, refused
 from tests.support.values.exports import KIND, answer, broken, end, noted, notes, rows, stream_of
 

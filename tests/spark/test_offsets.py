@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from jobyard.client import JobyardError
-from jobyard.spark.offsets import Reached, StreamOffsets, parse_stored
+from jobyard.spark.read.offsets import Reached, StreamOffsets, parse_stored
 
 GOLDEN = Path(__file__).parent / "golden"
 OFFSETS = {

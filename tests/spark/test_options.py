@@ -6,7 +6,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from jobyard.client import JobyardError
 from jobyard.client.errors import Code
 from jobyard.spark.options import NAMES, ReadOptions, read_options, take_token
-from jobyard.spark.positions import Position, duration_ms, parse_offsets, parse_time
+from jobyard.spark.read.positions import Position, duration_ms, parse_offsets, parse_time
 from jobyard.spark.source import JobyardSource
 from tests.support.values.pickled import packed, sent
 

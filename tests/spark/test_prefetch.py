@@ -6,7 +6,7 @@ import pytest
 
 from jobyard.client import JobyardError
 from jobyard.client.errors import Code
-from jobyard.spark.prefetch import Prefetch
+from jobyard.spark.read.prefetch import Prefetch
 from tests.support.servers.patience import PATIENCE_S
 
 BATCH = pa.RecordBatch.from_pydict({"a": list(range(1000))})

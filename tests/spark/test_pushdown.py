@@ -18,9 +18,9 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from jobyard.spark.columns import Table, schema_of, table_of
 from jobyard.spark.options import ReadOptions, read_options
-from jobyard.spark.pushdown import Bounds, bounds_of
+from jobyard.spark.read.columns import Table, schema_of, table_of
+from jobyard.spark.read.pushdown import Bounds, bounds_of
 
 MOMENT = datetime(2026, 11, 16, 12, tzinfo=UTC)
 MOMENT_MS = int(MOMENT.timestamp() * 1000)

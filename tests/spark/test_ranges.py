@@ -2,8 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.spark.options import Limits
-from jobyard.spark.ranges import SeqPartition, SeqRange, split
-from jobyard.spark.shares import shared
+from jobyard.spark.read.ranges import SeqPartition, SeqRange, split
+from jobyard.spark.read.shares import shared
 from tests.support.values.pickled import sent
 
 SIZES = st.lists(st.integers(0, 500), max_size=30)

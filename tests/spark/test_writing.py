@@ -11,7 +11,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from jobyard.client import JobyardError
 from jobyard.client.txns import Transactions
-from jobyard.spark.sink import (
+from jobyard.spark.write.options import WriteOptions, check_columns, write_options
+from jobyard.spark.write.sink import (
     TaskWriter,
     TaskWritten,
     abort_tasks,
@@ -19,7 +20,6 @@ from jobyard.spark.sink import (
     decode_written,
     encode_written,
 )
-from jobyard.spark.write_options import WriteOptions, check_columns, write_options
 from tests.support.clients.spark import read_batch
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.values.pickled import sent

@@ -14,9 +14,9 @@ import sys
 import jobyard
 from jobyard.spark.enqueue import _Task
 from jobyard.spark.session import is_zipped
-from jobyard.spark.sink import BatchWriter, StreamWriter
+from jobyard.spark.write.sink import BatchWriter, StreamWriter
 from jobyard.spark.source import JobyardSource
-from jobyard.spark.write_options import write_options
+from jobyard.spark.write.options import write_options
 from pyspark import cloudpickle
 
 assert is_zipped(jobyard)

@@ -17,7 +17,8 @@ from pyspark.sql import functions as f
 from jobyard.client.errors import bad_option
 from jobyard.client.txns import Transactions
 from jobyard.spark.options import take_token
-from jobyard.spark.sink import (
+from jobyard.spark.write.options import STAGED, WriteOptions, check_columns, write_options
+from jobyard.spark.write.sink import (
     COMMITTED,
     TaskWriter,
     commit_tasks,
@@ -25,7 +26,6 @@ from jobyard.spark.sink import (
     encode_written,
     totals,
 )
-from jobyard.spark.write_options import STAGED, WriteOptions, check_columns, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from jobyard.client import Token, YardClient
 from jobyard.client.errors import JobyardError, bad_option
-from jobyard.spark.positions import Position, duration_ms, parse_offsets, parse_time
+from jobyard.spark.read.positions import Position, duration_ms, parse_offsets, parse_time
 
 EVENTS_TOPIC: Final = "_events"
 URL_VARIABLE: Final = "JOBYARD_URL"

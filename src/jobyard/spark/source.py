@@ -12,12 +12,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from jobyard.client.errors import bad_option
-from jobyard.spark.batch import BatchReader, PushingBatchReader
-from jobyard.spark.columns import Table, schema_of, table_of
 from jobyard.spark.options import ReadOptions, read_options, take_token
-from jobyard.spark.sink import BatchWriter, StreamWriter
-from jobyard.spark.stream import TopicStreamReader
-from jobyard.spark.write_options import WriteOptions, check_columns, write_options
+from jobyard.spark.read.batch import BatchReader, PushingBatchReader
+from jobyard.spark.read.columns import Table, schema_of, table_of
+from jobyard.spark.read.stream import TopicStreamReader
+from jobyard.spark.write.options import WriteOptions, check_columns, write_options
+from jobyard.spark.write.sink import BatchWriter, StreamWriter
 
 FORMAT: Final = "jobyard"
 # The program that Spark runs to plan a read with filters to push down.

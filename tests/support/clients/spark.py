@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from jobyard.spark.batch import PushingBatchReader
+from jobyard.spark.read.batch import PushingBatchReader
 from jobyard.spark.source import JobyardSource
 from tests.support.values.pickled import sent
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 
-from jobyard.spark.write_options import BYTES, JSON, WriteOptions
+from jobyard.spark.write.options import BYTES, JSON, WriteOptions
 
 VALUE_MAX: Final = 1 << 20
 KEY_MAX: Final = 256

@@ -13,8 +13,8 @@ import pyarrow as pa
 from jobyard.client import ByteStream, JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.errors import Code
-from jobyard.spark.ranges import SeqRange
-from jobyard.spark.states import data_loss, wrong_incarnation
+from jobyard.spark.read.ranges import SeqRange
+from jobyard.spark.read.states import data_loss, wrong_incarnation
 
 LOG: Final = logging.getLogger("jobyard.spark")
 _NOTE: Final = b"topics."

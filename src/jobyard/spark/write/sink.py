@@ -24,10 +24,10 @@ from pyspark.sql.datasource import (
 
 from jobyard.client import Answer, JobyardError, YardClient
 from jobyard.client.txns import Transactions
-from jobyard.spark.bad_rows import BadRows, BadRowsFile, name_files, remove_files
-from jobyard.spark.records import BadRow, RecordReader
-from jobyard.spark.sending import ChunkSender, Counts, Part
-from jobyard.spark.write_options import WriteOptions
+from jobyard.spark.write.bad_rows import BadRows, BadRowsFile, name_files, remove_files
+from jobyard.spark.write.options import WriteOptions
+from jobyard.spark.write.records import BadRow, RecordReader
+from jobyard.spark.write.sending import ChunkSender, Counts, Part
 
 COMMITTED: Final = "committed"
 _UNFIT_FOR_NAME: Final = re.compile(r"[^A-Za-z0-9._~-]")

@@ -14,14 +14,14 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.errors import bad_option
-from jobyard.spark.columns import Table
 from jobyard.spark.options import ReadOptions
-from jobyard.spark.positions import EARLIEST, LATEST, Position
-from jobyard.spark.probe import check_present
-from jobyard.spark.pushdown import Bounds, bounds_of
-from jobyard.spark.ranges import SeqRange, split
-from jobyard.spark.reading import Reading
-from jobyard.spark.states import TopicExtent, TopicStates, check_names, no_topic, place
+from jobyard.spark.read.columns import Table
+from jobyard.spark.read.positions import EARLIEST, LATEST, Position
+from jobyard.spark.read.probe import check_present
+from jobyard.spark.read.pushdown import Bounds, bounds_of
+from jobyard.spark.read.ranges import SeqRange, split
+from jobyard.spark.read.reading import Reading
+from jobyard.spark.read.states import TopicExtent, TopicStates, check_names, no_topic, place
 
 FIRST: Final = Position(edge=EARLIEST)
 LAST: Final = Position(edge=LATEST)

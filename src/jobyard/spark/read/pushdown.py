@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from jobyard.spark.columns import Table
 from jobyard.spark.options import ReadOptions
+from jobyard.spark.read.columns import Table
 
 SEQ_MAX: Final = (1 << 63) - 1
 # Beyond it the filters of a long IN would not fit into a request.

@@ -12,7 +12,7 @@ from jobyard.client import Answer, JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.errors import Code, bad_option
 from jobyard.spark.options import EVENTS_TOPIC, ReadOptions
-from jobyard.spark.positions import EARLIEST, Position
+from jobyard.spark.read.positions import EARLIEST, Position
 
 PAGE_SIZE: Final = 1000
 _LOG: Final = "log"

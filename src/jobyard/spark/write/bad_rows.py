@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobyard.client import JobyardError
-from jobyard.spark.records import BadRow
+from jobyard.spark.write.records import BadRow
 
 BAD_ROWS: Final = "bad_rows"
 _EXAMPLES: Final = 3

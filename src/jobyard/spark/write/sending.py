@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, final
 from jobyard.client import Answer, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.txns import stage_path
-from jobyard.spark.records import Record
+from jobyard.spark.write.records import Record
 
 CHUNK_ROWS: Final = 5000
 CHUNK_BYTES: Final = 4 << 20

@@ -2,8 +2,8 @@
 
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.calls import topic_path
-from jobyard.spark.export import LOG, loss_of
-from jobyard.spark.ranges import SeqRange
+from jobyard.spark.read.export import LOG, loss_of
+from jobyard.spark.read.ranges import SeqRange
 
 
 def check_present(client: YardClient, wanted: SeqRange, *, is_loss_fatal: bool) -> int:

@@ -23,16 +23,16 @@ from pyspark.sql.streaming.datasource import (
 
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.calls import topic_path
-from jobyard.spark.columns import Table
-from jobyard.spark.export import LOG
-from jobyard.spark.offsets import Reached, StreamOffsets, parse_stored
 from jobyard.spark.options import ReadOptions
-from jobyard.spark.positions import LATEST, Position
-from jobyard.spark.probe import check_present
-from jobyard.spark.ranges import SeqRange, split
-from jobyard.spark.reading import Reading
-from jobyard.spark.shares import shared
-from jobyard.spark.states import (
+from jobyard.spark.read.columns import Table
+from jobyard.spark.read.export import LOG
+from jobyard.spark.read.offsets import Reached, StreamOffsets, parse_stored
+from jobyard.spark.read.positions import LATEST, Position
+from jobyard.spark.read.probe import check_present
+from jobyard.spark.read.ranges import SeqRange, split
+from jobyard.spark.read.reading import Reading
+from jobyard.spark.read.shares import shared
+from jobyard.spark.read.states import (
     TopicExtent,
     TopicStates,
     check_names,

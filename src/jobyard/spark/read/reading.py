@@ -12,11 +12,11 @@ from typing import final
 import pyarrow as pa
 
 from jobyard.client import YardClient
-from jobyard.spark.columns import Table
-from jobyard.spark.export import RangeExport
 from jobyard.spark.options import Connecting
-from jobyard.spark.prefetch import PARK_S, ROOM_BYTES, Prefetch
-from jobyard.spark.ranges import SeqPartition, SeqRange
+from jobyard.spark.read.columns import Table
+from jobyard.spark.read.export import RangeExport
+from jobyard.spark.read.prefetch import PARK_S, ROOM_BYTES, Prefetch
+from jobyard.spark.read.ranges import SeqPartition, SeqRange
 
 
 @dataclass(frozen=True)
