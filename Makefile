@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-plain test-compiled originals compile lint types check fmt sim
-.PHONY: check-fast coverage test-sim test-spark mutants bench libraries clean
+.PHONY: check-fast coverage test-sim test-spark mutants bench bench-spark libraries clean
 
 BIN := .venv/bin
 # The small environment, or the whole one where that is there already.
@@ -103,8 +103,11 @@ sim: .venv/ready compile ## run the simulator: SEEDS=n fresh seeds, or SEED=n to
 mutants: .venv/ready ## plant N=50 mistakes in engine and journal, one at a time, and tell who notices; SEED=n repeats
 	$(PLAIN) $(BIN)/python -m tools.mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-bench: .venv/ready compile originals ## measure, against the originals where they are installed
+bench: .venv/ready compile originals ## measure, against the originals where they are installed; with Spark if build/spark is there
 	$(CHOSEN) $(BIN)/python -m bench $(ARGS)
+
+bench-spark: .venv/ready build/spark/ready compile ## measure reads and writes of Spark, which is installed first
+	$(CHOSEN) $(BIN)/python -m bench --scenarios spark $(ARGS)
 
 libraries: .venv/ready compile ## measure our codecs against the libraries that could replace them
 	$(CHOSEN) $(BIN)/python -m bench.libraries

@@ -29,6 +29,7 @@ from bench.rivals import Bunqueue, find_bunqueue
 from bench.run import Run, Settings, say
 from bench.scenarios import SCENARIOS
 from bench.servers import KINDS, Rivals, Stable
+from bench.spark_worker import find_spark
 from bench.streams import Streams, compile_streams
 from bench.valkey import Valkey, find_valkey
 from bench.wrk import Wrk, find_wrk, wrk_version
@@ -47,6 +48,7 @@ QUICK = Settings(
     tubes=1_000,
     topic_records=5_000,
     stream_seconds=0.3,
+    triggers=6,
 )
 # Above this share of a core used by other programs, the figures are distorted.
 OTHERS_CORES_MAX = 0.05
@@ -85,6 +87,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
     valkey = find_valkey(ROOT)
     wrk = find_wrk()
     redis_benchmark = find_redis_benchmark()
+    spark = find_spark(ROOT, yard.python_path if yard else None)
     load_cores = cores[1] if cores else None
     run = Run(
         settings,
@@ -106,6 +109,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
         streams=Streams(compile_streams(WORKSHOP), load_cores),
         redis_benchmark=RedisBenchmark(redis_benchmark, load_cores) if redis_benchmark else None,
         exports=Exports(load_cores),
+        spark=spark,
     )
     facts |= {
         "jobyard": f"{yard.version} {yard.build}" if yard else None,
@@ -113,6 +117,7 @@ def _measure(asked: argparse.Namespace, folder: Path) -> int:
         "valkey": valkey.version() if valkey else None,
         "wrk": wrk_version(wrk) if wrk else None,
         "redis_benchmark": redis_benchmark_version(redis_benchmark) if redis_benchmark else None,
+        "spark": spark.version() if spark else None,
         "pinned": cores is not None,
     }
     _note_doubts(run, asked, yard, floors, facts)

@@ -5,10 +5,13 @@ parses nothing but the head and the trailers: tests check the rows.
 """
 
 import json
+import os
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,8 @@ RECEIVE_SIZE = 1 << 20
 ANSWER_SECONDS_MAX = 120.0
 # Enough for the trailers.
 TAIL_SIZE = 256
+# Imported from the folder of the benchmark, whatever the working directory is.
+SCRIPT = "import sys; sys.path.insert(0, sys.argv[1]); import bench.exports as e; e.{}()"
 
 
 @dataclass(frozen=True)
@@ -75,14 +80,44 @@ class Exports:
 
     def run(self, port: int, pid: int, path: str) -> ExportResult:
         """Read one export; the server's processor time is that of the whole program's run."""
-        # Imported from the folder of the benchmark, whatever the working directory is.
-        script = "import sys; sys.path.insert(0, sys.argv[1]); import bench.exports as e; e.main()"
-        place = str(Path(__file__).parent.parent)
-        command = [sys.executable, "-c", script, place, str(port), path]
+        command = _command("main", port, path)
         before = server_cpu_s(pid)
         seen = parse_export(run_generator(command, self.cores))
         used = server_cpu_s(pid) - before
         return ExportResult(seen.rows, seen.size, seen.seconds, seen.load_cpu_s, used)
+
+    @contextmanager
+    def reading(self, port: int, path: str, count: int) -> Iterator[list["subprocess.Popen[str]"]]:
+        """Read an export again and again, `count` times at once, while something else runs."""
+        readers = [
+            subprocess.Popen(_command("repeat", port, path), stdout=subprocess.PIPE, text=True)
+            for _ in range(count)
+        ]
+        try:
+            for reader in readers:
+                if self.cores:
+                    os.sched_setaffinity(reader.pid, self.cores)
+                assert reader.stdout is not None
+                reader.stdout.readline()
+            yield readers
+            if any(reader.poll() is not None for reader in readers):
+                raise BenchError(f"a reader of {path} ended while others were measured")
+        finally:
+            for reader in readers:
+                reader.kill()
+                reader.communicate()
+
+
+def _command(function: str, port: int, path: str) -> list[str]:
+    place = str(Path(__file__).parent.parent)
+    return [sys.executable, "-c", SCRIPT.format(function), place, str(port), path]
+
+
+def repeat() -> None:
+    """Read the export named on the command line until killed."""
+    print("begun", flush=True)
+    while True:
+        read_export(int(sys.argv[2]), sys.argv[3])
 
 
 def main() -> None:

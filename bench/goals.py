@@ -28,6 +28,9 @@ GLIDEMQ_DOORS = {
 # The HTTP door, which has no rival.
 HTTP_MEMORY = "jobyard-http-memory"
 HTTP_DURABLE = "jobyard-http-durable"
+# The same door, with Spark at it.
+SPARK = "spark.jobyard-spark"
+SPARK_BESIDE = "spark.jobyard-all-durable"
 SPEED = ".ops_per_s"
 CPU_TIME = ".server_us_per_op"
 
@@ -146,6 +149,24 @@ def _streams(server: str) -> Goal:
     )
 
 
+def _spark(title: str, own: str, other: str, at_least: float) -> Goal:
+    return Goal(
+        title=f"Spark, {title}",
+        figure=f"{SPARK}.{own}.rows_per_s",
+        against=f"{SPARK}.{other}.rows_per_s",
+        at_least=at_least,
+    )
+
+
+def _spark_time(title: str, own: str, other: str, at_most: float) -> Goal:
+    return Goal(
+        title=f"Spark, {title}",
+        figure=f"{SPARK}.{own}",
+        against=f"{SPARK}.{other}",
+        at_most=at_most,
+    )
+
+
 def _growth(title: str, few: str, many: str, bounds: dict[str, float]) -> Iterator[Goal]:
     for server in (MEMORY, DURABLE):
         for shape, at_least in bounds.items():
@@ -219,6 +240,22 @@ GOALS: tuple[Goal, ...] = (
     *_growth("waiting jobs of another priority", "few", "other", {"64x1": 0.8, "4x64": 0.7}),
     *_growth("waiting jobs of the same priority", "few", "same", {"64x1": 0.8, "4x64": 0.7}),
     *_growth("many tubes", "tubes-few", "tubes-many", {"64x1": 0.8, "4x64": 0.4}),
+    _spark("log : the same export from files", "log", "log-saved", 0.85),
+    _spark("log : Parquet", "log", "log-parquet", 0.5),
+    _spark("_events : Parquet", "events", "events-parquet", 0.6),
+    _spark("three columns of _events : all", "events-three", "events", 1.3),
+    _spark_time("time for 1 % of the seqs : all", "log-pushed.seconds", "log.seconds", 0.25),
+    _spark_time("time for one queue of 100 : all", "events-pushed.seconds", "events.seconds", 0.25),
+    _spark("stream in four batches : batch", "log-stream", "log", 0.5),
+    _spark("direct enqueue : two plain programs", "enqueue-direct", "enqueue-plain", 0.6),
+    _spark("staged enqueue : direct", "enqueue-staged", "enqueue-direct", 0.6),
+    _spark_time("micro-batch of 10 rows : Spark's own rows", "trigger.ms", "trigger-rate.ms", 4),
+    Goal(
+        title="p99 of a durable put while four exports run : without",
+        figure=f"{SPARK_BESIDE}.put-beside-exports.p99_us",
+        against=f"{SPARK_BESIDE}.put.p99_us",
+        at_most=3,
+    ),
 )
 
 

@@ -177,6 +177,13 @@ class Load:
         flags = ["--work", "hop", "--tubes", str(tubes)]
         return self._run(port, pid, shape, flags + self._window(seconds, warm_seconds))
 
+    def put(
+        self, port: int, pid: int, shape: Shape, seconds: float, warm_seconds: float
+    ) -> LoadResult:
+        """Put jobs for a time, and leave them there."""
+        flags = ["--work", "put", *self._window(seconds, warm_seconds)]
+        return self._run(port, pid, shape, flags)
+
     def fill(self, port: int, pid: int, jobs: int, priority: int, tubes: int = 0) -> LoadResult:
         """Put `jobs` jobs and leave them there, in one tube or distributed over `tubes`."""
         flags = ["--work", "put", "--warm", "0", "--jobs", str(jobs)]

@@ -21,6 +21,7 @@ from bench.scenarios import (
     http,
     memory,
     recovery,
+    spark,
     stalls,
     throughput,
 )
@@ -60,7 +61,9 @@ def render(
     parts += [_http_loads(figures), _http_floor(figures), _http_streams(figures)]
     parts += [_http_exports(figures), _http_logs(figures)]
     parts += [_floor(figures), _memory(figures), _recovery(figures)]
-    parts += [_growth(figures), _stalls(figures), _verdicts(verdicts)]
+    parts += [_growth(figures), _stalls(figures)]
+    parts += [_spark(figures), _spark_triggers(figures), _spark_puts(figures)]
+    parts += [_verdicts(verdicts)]
     parts += [f"note: {note}" for note in notes]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -333,6 +336,42 @@ def _stalls(figures: Figures) -> str:
         "stalls: a client at another door during one heavy command\n" + table(titles, rows)
         if rows
         else ""
+    )
+
+
+def _spark(figures: Figures) -> str:
+    rows = []
+    for name in (*spark.READS, *spark.ENQUEUES):
+        prefix = f"spark.{spark.YARD}.{name}"
+        speeds = figures.rounds(f"{prefix}.rows_per_s")
+        if speeds:
+            rows.append(
+                [
+                    name,
+                    _number(figures.median(f"{prefix}.rows_per_s")),
+                    f"{min(speeds):,.0f}-{max(speeds):,.0f}",
+                    _number(figures.median(f"{prefix}.seconds"), 2),
+                ]
+            )
+    titles = ("what", "rows/s", "least-most", "seconds")
+    title = "spark: 100-byte rows at local[2], from the plan to the last row"
+    return f"{title}\n{table(titles, rows)}" if rows else ""
+
+
+def _spark_triggers(figures: Figures) -> str:
+    rows = [
+        [name, _number(figures.median(f"spark.{spark.YARD}.{name}.ms"))]
+        for name in spark.TRIGGERS
+        if figures.rounds(f"spark.{spark.YARD}.{name}.ms")
+    ]
+    title = "spark: micro-batches of 10 rows; rate: Spark's own rows to no sink"
+    return f"{title}\n{table(('what', 'ms'), rows)}" if rows else ""
+
+
+def _spark_puts(figures: Figures) -> str:
+    return _load_table(
+        "spark: durable puts of one beanstalk client, without exports and beside four",
+        [_load_row(figures, f"spark.{spark.BESIDE}.{name}", name, "1x1") for name in spark.PUTS],
     )
 
 

@@ -13,6 +13,7 @@ from bench.figures import Figures
 from bench.load import BenchError, Load, LoadResult, Shape
 from bench.redis_benchmark import RedisBenchmark
 from bench.servers import KINDS, Kind, Running, Stable
+from bench.spark_worker import Spark
 from bench.streams import Streams
 from bench.wrk import Wrk
 
@@ -41,6 +42,8 @@ class Settings:
     stream_rate: int = 1_000
     # A percentile needs this long at so few jobs a second.
     stream_seconds: float = 5.0
+    # Micro-batches in a row, some of which only warm up.
+    triggers: int = 30
 
 
 @dataclass
@@ -54,6 +57,7 @@ class Run:
     wrk: Wrk | None = None
     streams: Streams | None = None
     redis_benchmark: RedisBenchmark | None = None
+    spark: Spark | None = None
     exports: Exports = field(default_factory=Exports)
     figures: Figures = field(default_factory=Figures)
     notes: list[str] = field(default_factory=list)

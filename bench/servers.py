@@ -68,6 +68,14 @@ KINDS: dict[str, Kind] = {
         Kind("jobyard-bunqueue-durable", "jobyard", is_durable=True, door="bunqueue"),
         Kind("jobyard-http-memory", "jobyard", door="http"),
         Kind("jobyard-http-durable", "jobyard", is_durable=True, door="http"),
+        # A million rows in one commit, which is ten times the default.
+        Kind(
+            "jobyard-spark",
+            "jobyard",
+            is_durable=True,
+            flags=("--txn-rows-max", "10000000"),
+            door="http",
+        ),
         Kind("valkey", "valkey", door="glidemq"),
         Kind("valkey-always", "valkey", is_durable=True, door="glidemq"),
         Kind("jobyard-glidemq-memory", "jobyard", door="glidemq"),

@@ -14,6 +14,7 @@ from bench.scenarios.growth import measure_growth
 from bench.scenarios.http import measure_http
 from bench.scenarios.memory import measure_memory
 from bench.scenarios.recovery import measure_recovery
+from bench.scenarios.spark import measure_spark
 from bench.scenarios.stalls import measure_stalls
 from bench.scenarios.throughput import measure_throughput
 
@@ -29,4 +30,5 @@ SCENARIOS: dict[str, Callable[[Run], None]] = {
     "recovery": measure_recovery,
     "growth": measure_growth,
     "stalls": measure_stalls,
+    "spark": measure_spark,
 }

@@ -14,6 +14,7 @@ from bench.scenarios import (
     http,
     memory,
     recovery,
+    spark,
     stalls,
     throughput,
 )
@@ -76,6 +77,7 @@ def test_every_goal_has_one_bound_and_names_figures_a_scenario_makes(goal: Goal)
         "recovery": recovery.SERVERS,
         "growth": growth.SERVERS,
         "stalls": stalls.SERVERS,
+        "spark": spark.SERVERS,
     }
     for figure in (goal.figure, goal.against):
         if figure is not None:
