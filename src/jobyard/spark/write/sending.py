@@ -55,18 +55,26 @@ class ChunkSender:
 
     def add(self, record: Record) -> None:
         """Add a record, and send a chunk if it is full."""
-        topic = record.topic
+        self.add_all(record.topic, [record.body])
+
+    def add_all(self, topic: str, bodies: list[str]) -> None:
+        """Add records of one topic, and send each chunk that is full."""
         waiting = self._waiting.setdefault(topic, [])
-        size = self._sizes.get(topic, 0) + len(record.body)
-        waiting.append(record.body)
+        size = self._sizes.get(topic, 0)
+        for body in bodies:
+            waiting.append(body)
+            size += len(body)
+            if len(waiting) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+                self._send(topic)
+                waiting = self._waiting.setdefault(topic, [])
+                size = 0
         self._sizes[topic] = size
-        if len(waiting) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            self._send(topic)
 
     def finish(self) -> list[Part]:
         """Send what is left; return what was staged."""
-        for topic in list(self._waiting):
-            self._send(topic)
+        for topic, waiting in list(self._waiting.items()):
+            if waiting:
+                self._send(topic)
         if not self._txn:
             return []
         return [
@@ -76,7 +84,7 @@ class ChunkSender:
 
     def _send(self, topic: str) -> None:
         records = self._waiting.pop(topic)
-        self._sizes.pop(topic)
+        self._sizes.pop(topic, None)
         chunk = self._chunks.get(topic, 0)
         self._chunks[topic] = chunk + 1
         self._rows[topic] = self._rows.get(topic, 0) + len(records)

@@ -100,6 +100,10 @@ class TaskWriter:
         aside: BadRowsFile,
         written: TaskWritten,
     ) -> None:
+        bodies = reader.bodies(batch)
+        if bodies is not None:
+            sender.add_all(self._options.topic, bodies)
+            return
         bad: list[tuple[int, BadRow]] = []
         for place, one in enumerate(reader.read(batch)):
             if isinstance(one, BadRow):
