@@ -49,6 +49,7 @@ QUICK = Settings(
     topic_records=5_000,
     stream_seconds=0.3,
     triggers=6,
+    warm_rounds=0,
 )
 # Above this share of a core used by other programs, the figures are distorted.
 OTHERS_CORES_MAX = 0.05

@@ -44,6 +44,8 @@ class Settings:
     stream_seconds: float = 5.0
     # Micro-batches in a row, some of which only warm up.
     triggers: int = 30
+    # Rounds with Spark that do not count, while Java compiles what it runs.
+    warm_rounds: int = 1
 
 
 @dataclass

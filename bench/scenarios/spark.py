@@ -35,7 +35,7 @@ SERVERS: Final = (YARD, BESIDE)
 DRAINED: Final = "log-stream"
 READS: Final = (
     *("log", "log-saved", "log-parquet", "log-pushed", DRAINED),
-    *("events", "events-parquet", "events-three", "events-pushed"),
+    *("events", "events-saved", "events-parquet", "events-three", "events-pushed"),
 )
 ENQUEUES: Final = ("enqueue-plain", "enqueue-direct", "enqueue-staged")
 TRIGGERS: Final = ("trigger-rate", "trigger")
@@ -169,8 +169,9 @@ class SparkBench:
 
     def _rounds(self, what: str) -> Iterator[bool]:
         """Yield for each round whether it counts."""
-        for number in range(self.run.settings.rounds + 1):
-            say(f"spark {self.kind.name}, {what}, {f'round {number}' if number else 'warm-up'}")
+        settings = self.run.settings
+        for number in range(1 - settings.warm_rounds, settings.rounds + 1):
+            say(f"spark {self.kind.name}, {what}, {f'round {number}' if number > 0 else 'warm-up'}")
             yield number > 0
 
     def _note(self, name: str, rows: int, seconds: float) -> None:
@@ -193,10 +194,11 @@ class SparkBench:
         three = "seq long, queue string, event string"
         return {
             "log": Table("jobyard", log, rows),
-            "log-saved": Table("saved", {"folder": str(self.folder / "saved")}, rows),
+            "log-saved": Table("saved", {"folder": str(self.folder / "saved-log")}, rows),
             "log-parquet": Table("parquet", {"path": str(self.folder / "log")}, rows),
             "log-pushed": Table("jobyard", log | pushing, one, where=middle),
             "events": Table("jobyard", history, events),
+            "events-saved": Table("saved", {"folder": str(self.folder / "saved-events")}, events),
             "events-parquet": Table("parquet", {"path": str(self.folder / "events")}, events),
             "events-three": Table("jobyard", history, events, schema=three),
             "events-pushed": Table(
@@ -206,11 +208,11 @@ class SparkBench:
 
     def _keep(self, server: Running, tables: dict[str, Table]) -> None:
         """Make files of the same rows: Parquet, and the bytes of the exports."""
-        for name in ("log", "events"):
+        for name, topic in (("log", LOG), ("events", HISTORY)):
             path = tables[f"{name}-parquet"].options["path"]
             self.worker.ask("keep", path=path, **tables[name].asked())
-        folder = tables["log-saved"].options["folder"]
-        self.worker.ask("save_exports", url=_url(server), topic=LOG, folder=folder)
+            folder = tables[f"{name}-saved"].options["folder"]
+            self.worker.ask("save_exports", url=_url(server), topic=topic, folder=folder)
 
     def _check(self, name: str, table: Table) -> None:
         seen = self.worker.ask("count", **table.asked())
@@ -227,6 +229,8 @@ class SparkBench:
             raise BenchError(f"{DRAINED}: {rows} rows were written, {seen} were read")
         if is_counted:
             self._note(DRAINED, rows, seen["seconds"])
+            around = f"spark.{self.kind.name}.{DRAINED}.around_seconds"
+            self.run.figures.add(around, seen["around_seconds"])
 
     def _checkpoint(self) -> str:
         self._checkpoints += 1
