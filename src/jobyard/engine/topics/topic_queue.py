@@ -388,7 +388,7 @@ def _end_runs(
                 elif how == _UP:
                     bury(yard, lease.job, lease.job.rank, now_ms, error=error)
                 else:
-                    _give_back(yard, lease.job, delay_ms, error, now_ms)
+                    return_job(yard, lease.job, delay_ms, error, now_ms)
             except (YardFull, StorageFull):
                 if ended.done == 0:
                     raise
@@ -400,7 +400,8 @@ def _end_runs(
         _finish_many(yard, ended, now_ms)
 
 
-def _give_back(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> None:
+def return_job(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> None:
+    """End the run of a leased job as a nack does; its error is kept, -1 is no delay given."""
     if counts_attempts(job.family):
         fail(yard, job, error or "nacked", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
         return

@@ -7,7 +7,7 @@ from typing import Final
 
 from jobyard.protocols.http.routes import RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA, TXN_NAME_SCHEMA
-from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX
+from jobyard.protocols.topics.queue.leases import ERROR_MAX, NACK_DELAY_MS_MAX
 from jobyard.protocols.topics.records import writes
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
@@ -109,7 +109,7 @@ _LEASE_ID: Final[Schema] = {
     "type": ["string", "null"],
     "description": "Not checked if it is empty, null or left out.",
 }
-_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": commit.ERROR_MAX}
+_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": ERROR_MAX}
 _DELAY: Final[Schema] = {
     "type": ["integer", "null"],
     "minimum": 0,

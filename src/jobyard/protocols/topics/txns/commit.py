@@ -27,7 +27,7 @@ from jobyard.protocols.topics.body import (
     is_strict,
     text,
 )
-from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX
+from jobyard.protocols.topics.queue.leases import ERROR_MAX, NACK_DELAY_MS_MAX
 from jobyard.protocols.topics.records.writes import KEYS_MAX, NODE_MAX
 from jobyard.protocols.topics.txn_fields import (
     check_id,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 COMMIT_BODY_MAX: Final = 16 << 20
 PARTS_MAX: Final = 100_000
-ERROR_MAX: Final = 4096
 LEASE_ID_MAX: Final = 256
 
 _FIELDS: Final = frozenset(
