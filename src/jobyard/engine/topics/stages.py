@@ -67,6 +67,10 @@ class TooManyTxns(Refused):
 class StagesFull(Refused):
     """All stages together would be larger than the limit."""
 
+    def __init__(self, most: i64) -> None:
+        super().__init__(f"all stages together may have {int(most)} bytes")
+        self.most: i64 = most
+
 
 @final
 class Staged:
@@ -94,6 +98,15 @@ def count_memory(yard: Yard, more: i64) -> None:
 # -- staging -----------------------------------------------------------------------------------
 
 
+def is_new_chunk(yard: Yard, name: str, place: ChunkPlace) -> bool:
+    """Return whether staging a chunk would store anything, unless it is refused."""
+    decided = yard.txns.decided.get(name)
+    if decided is not None and decided.state == TxnState.COMMITTED:
+        return False
+    txn = yard.txns.open.get(name)
+    return txn is None or place.key() not in txn.chunks
+
+
 def stage(yard: Yard, name: str, place: ChunkPlace, items: LogRows, now_ms: i64) -> Staged:
     """Store the records of a chunk; a chunk that is known already is not stored again.
 
@@ -113,7 +126,7 @@ def stage(yard: Yard, name: str, place: ChunkPlace, items: LogRows, now_ms: i64)
     if txn is None:
         check_count(yard, name)
     if txns.staged_bytes + items.content_size > txns.staged_max:
-        raise StagesFull(f"all stages together may have {int(txns.staged_max)} bytes")
+        raise StagesFull(txns.staged_max)
     log = _stage_log(yard, now_ms)
     write_key = place.write_key(name)
     appended = append_drafted(yard, log, items, write_key, now_ms)

@@ -87,7 +87,8 @@ def _sum_bytes(door: TopicsDoor) -> i64:
         # A queue without jobs by seq was never used as a topic; long queues always have them.
         if queue.jobs_by_seq is not None and is_topic(queue):
             found += queue.jobs_by_seq.bytes
-    return found
+    # What a commit writes stops being staged at the same moment.
+    return found + door.yard.txns.staged_bytes
 
 
 @final

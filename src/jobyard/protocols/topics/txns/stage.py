@@ -162,7 +162,7 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     number = needed_whole(fields, b"chunk", CHUNKS_MAX - 1)
     place = ChunkPlace(topic, part, attempt, number)
     items = reading.items
-    if door.limits.total_bytes > 0:
+    if door.limits.total_bytes > 0 and stages.is_new_chunk(door.yard, name, place):
         check_bytes(door, items.content_size, call.now_ms)
     try:
         staged = stages.stage(door.yard, name, place, items, call.now_ms)

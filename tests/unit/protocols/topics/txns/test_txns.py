@@ -139,7 +139,7 @@ def test_stages_are_bounded(site: BareTopics, api: TopicsClient) -> None:
     assert stage(api, "log", "abc").status == 200
     answer = stage(api, "log", "abcdef", chunk=1)
     assert answer.refusal == (429, "throttled")
-    assert answer.json["error"]["detail"] == {"limit": "txn_stage_bytes"}
+    assert answer.json["error"]["detail"] == {"limit": "txn_stage_bytes", "max": 10}
     site.yard.txns.txns_max = 1
     assert stage(api, "log", "x", txn="other").json["error"]["detail"] == {"limit": "txn_max"}
     assert commit(api, txn="other").refusal == (429, "throttled")
