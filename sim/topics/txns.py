@@ -151,7 +151,8 @@ def stage(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     is_known = place in txn.chunks
     if is_known:
         model.reach("chunk staged again")
-        if sizes(txn.chunks[place]) != sizes(rows):
+        if txn.chunks[place] != rows:
+            model.reach("chunk staged again with other content")
             raise Refusal(409, "txn_differs")
         rows = txn.chunks[place]
     else:

@@ -7,7 +7,7 @@ import pytest
 from jobyard.engine.logs.logs import open_log
 from jobyard.engine.state.record_keys import keys_of
 from jobyard.engine.topics.commit_ends import EndKind, RunEnd
-from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
+from jobyard.engine.topics.staged_rows import ChunkDraft, StagedRow
 from jobyard.engine.topics.stages import stage
 from jobyard.engine.topics.topic_queue import (
     NewRecord,
@@ -21,7 +21,6 @@ from jobyard.errors import YardFull
 from jobyard.model.topic.config import QUEUE, TopicConfig
 from jobyard.model.topic.key_table import digest_of
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import ChunkPlace
 from tests.support.site.recount import recount
 from tests.support.site.storage import MemoryStorage, stop_everywhere
@@ -48,14 +47,14 @@ def open_on(storage: MemoryStorage) -> OpenYard:
     return OpenYard(storage, segment_size=SEGMENT)
 
 
-def rows_of(count: int, *, are_keyed: bool = True) -> LogRows:
-    items = LogRows(0, 0, 0)
+def rows_of(count: int, *, are_keyed: bool = True) -> ChunkDraft:
+    draft = ChunkDraft()
     for number in range(count):
         row = StagedRow(TEXT, b'{"m":1}', "t", "")
         if are_keyed:
             row.key_digest = digest_of(f"k{number}")
-        draft_staged(items, row)
-    return items
+        draft.add(row)
+    return draft
 
 
 def prepared() -> MemoryStorage:

@@ -24,6 +24,7 @@ from jobyard.engine.logs.logs import (
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics.staged_rows import ChunkDraft
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.format.log_record import head_bytes
 from jobyard.journal.format.record import ENTRY_SIZE
@@ -31,7 +32,6 @@ from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.limits import FULL_WAIT_MS, NEVER_MS
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import (
     CHUNK_SIZE,
     STAGE_LOG,
@@ -107,11 +107,13 @@ def is_new_chunk(yard: Yard, name: str, place: ChunkPlace) -> bool:
     return txn is None or place.key() not in txn.chunks
 
 
-def stage(yard: Yard, name: str, place: ChunkPlace, items: LogRows, now_ms: i64) -> Staged:
+def stage(yard: Yard, name: str, place: ChunkPlace, draft: ChunkDraft, now_ms: i64) -> Staged:
     """Store the records of a chunk; a chunk that is known already is not stored again.
 
-    A refusal changes nothing.
+    A chunk of another content under a known place is refused. A refusal changes nothing.
     """
+    items = draft.rows
+    write_key = place.write_key(name, draft.digest())
     txns = yard.txns
     decided = txns.decided.get(name)
     if decided is not None and decided.state == TxnState.COMMITTED:
@@ -120,7 +122,7 @@ def stage(yard: Yard, name: str, place: ChunkPlace, items: LogRows, now_ms: i64)
     known = None if txn is None else txn.chunks.get(place.key())
     if txn is not None and known is not None:
         touch_txn(yard, txn, now_ms)
-        if known.rows != items.count() or known.size != items.content_size:
+        if known.write_key != write_key:
             raise TxnDiffers(f"another chunk {int(place.chunk)} of this attempt is staged")
         return Staged(known, yard.journal.appended, is_duplicate=True)
     if txn is None:
@@ -128,7 +130,6 @@ def stage(yard: Yard, name: str, place: ChunkPlace, items: LogRows, now_ms: i64)
     if txns.staged_bytes + items.content_size > txns.staged_max:
         raise StagesFull(txns.staged_max)
     log = _stage_log(yard, now_ms)
-    write_key = place.write_key(name)
     appended = append_drafted(yard, log, items, write_key, now_ms)
     chunk = StagedChunk(write_key, appended.first_seq, items.count(), items.content_size)
     if txn is None:
