@@ -266,7 +266,7 @@ def _enter(model: TopicsModel, fields: Reply, rows: dict[str, list[StagedRow]]) 
         model.reach("run skipped in a commit")
     acked = sum(1 for _, _, delay in ends if delay < 0)
     counts: Reply = {"topics": topics, "acked": acked, "nacked": len(ends) - acked}
-    return {**counts, "dead_lettered": 0, "skipped": skipped}
+    return {**counts, "dead_lettered": 0, "skipped": skipped, "cursors": 0}
 
 
 def _topic(model: TopicsModel, name: str) -> Log | Queue:

@@ -98,10 +98,15 @@ def count_memory(yard: Yard, more: i64) -> None:
 # -- staging -----------------------------------------------------------------------------------
 
 
+def is_committed(yard: Yard, name: str) -> bool:
+    """Return whether a transaction is committed."""
+    decided = yard.txns.decided.get(name)
+    return decided is not None and decided.state == TxnState.COMMITTED
+
+
 def is_new_chunk(yard: Yard, name: str, place: ChunkPlace) -> bool:
     """Return whether staging a chunk would store anything, unless it is refused."""
-    decided = yard.txns.decided.get(name)
-    if decided is not None and decided.state == TxnState.COMMITTED:
+    if is_committed(yard, name):
         return False
     txn = yard.txns.open.get(name)
     return txn is None or place.key() not in txn.chunks
@@ -115,8 +120,7 @@ def stage(yard: Yard, name: str, place: ChunkPlace, draft: ChunkDraft, now_ms: i
     items = draft.rows
     write_key = place.write_key(name, draft.digest())
     txns = yard.txns
-    decided = txns.decided.get(name)
-    if decided is not None and decided.state == TxnState.COMMITTED:
+    if is_committed(yard, name):
         raise TxnCommitted(f"transaction {name} is committed")
     txn = txns.open.get(name)
     known = None if txn is None else txn.chunks.get(place.key())

@@ -41,6 +41,11 @@ class WriteTooLarge(TopicFull):
     """One write is larger than all that the topic may ever hold."""
 
 
+def incarnation_of(log: LogTopic) -> str:
+    """Return the id of this life of a log; a string, as JavaScript numbers are too short for it."""
+    return str(int(log.incarnation))
+
+
 @final
 class LogRecord:
     """A record as its writer sent it: data is JSON text or bytes, meta JSON text or empty."""

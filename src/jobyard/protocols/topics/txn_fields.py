@@ -14,6 +14,7 @@ from jobyard.engine.topics.transactions import Incomplete, StageExpired, TooMany
 from jobyard.errors import Refused
 from jobyard.protocols.http.call import HttpRefused
 from jobyard.protocols.topics.body import invalid, text, whole
+from jobyard.protocols.topics.cursor_fields import cursor_refusal
 from jobyard.protocols.topics.find import no_topic
 from jobyard.protocols.topics.limits import throttled
 from jobyard.wire.json.read import JsonFields
@@ -81,6 +82,9 @@ def in_http(refused: Refused) -> Refused:
     """Return the answer to a refusal of the engine, or the refusal itself if that is general."""
     if isinstance(refused, TargetMissing):
         return no_topic(refused.topic)
+    of_cursor = cursor_refusal(refused)
+    if of_cursor is not None:
+        return of_cursor
     if isinstance(refused, StagesFull):
         return throttled("txn_stage_bytes", refused.most)
     status, code = _status_of(refused)

@@ -111,6 +111,7 @@ IN_TRANSACTIONS: list[tuple[str, dict[str, object]]] = [
     ("txns/t/commit", {"acks": [GROUP, {**GROUP, "nosuch": 1}]}),
     ("txns/t/commit", {"nacks": [{**GROUP, "nosuch": 1}]}),
     ("txns/t/commit", {"dead_letters": [{**GROUP, "nosuch": 1}]}),
+    ("txns/t/commit", {"cursors": [{"topic": "q", "cursor": "c", "seq": 1, "nosuch": 1}]}),
     ("topics/q/claims/c/extend", {"lease_ms": 1000, "nosuch": 1}),
 ]
 
@@ -143,6 +144,8 @@ def test_every_known_field_of_a_transaction_may_be_sent() -> None:
         "nacks": [{**GROUP, "items": [[2, "", 0, "why"]]}],
         "dead_letters": [{**GROUP, "items": [[3, "", "why"]]}],
     }
-    body = {**driver, **ends, "parts": [{**PART, "rows": 2}]}
+    cursor = {"topic": "q", "cursor": "c", "seq": 1, "incarnation": "", "force": True}
+    set_there = {"cursors": [{**cursor, "hold": False}]}
+    body = {**driver, **ends, **set_there, "parts": [{**PART, "rows": 2}]}
     answer = site.api.ask("POST", "/v0/txns/t/commit", body)
     assert (answer.status, answer.json["skipped"]) == (200, [])

@@ -224,6 +224,7 @@ def test_a_commit_writes_all_parts_in_order(site: BareTopics, api: TopicsClient)
     log = {"first_seq": 2, "last_seq": 5, "written": 4, "duplicates": 0, "left_out": 0}
     queue = {"first_seq": 1, "last_seq": 2, "written": 2, "duplicates": 0, "left_out": 0}
     counts = {"acked": 0, "nacked": 0, "dead_lettered": 0, "skipped": []}
+    counts["cursors"] = 0
     outcome = {"topics": {"log": log, "q": queue}, **counts}
     assert found == {"txn": "t", "state": "committed", **outcome, "duplicate": False}
     assert data_of(api, "log") == ["before", "a", "ä", "b", "c"]
