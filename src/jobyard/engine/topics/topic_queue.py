@@ -97,9 +97,6 @@ CLAIM_SIZE_MAX: Final = 64 << 20
 # A write of more jobs than this is charged to the turn.
 _MANY: Final = 1000
 
-# What is kept of the error of a nack if there is no memory for all of it.
-ERROR_SIZE_SHORT: Final = 200
-
 # How runs end.
 _DONE: Final = 0
 _BACK: Final = 1
@@ -404,11 +401,8 @@ def return_job(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> 
     """End the run of a leased job as a nack does; its error is kept, -1 is no delay given."""
     if counts_attempts(job.family):
         fail(yard, job, error or "nacked", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
-        return
-    if not yard.bodies.admits_value(len(error)):
-        # Jobs keep their errors in memory.
-        error = error[:ERROR_SIZE_SHORT]
-    release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)
+    else:
+        release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)
 
 
 def extend(

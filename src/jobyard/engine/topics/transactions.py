@@ -161,8 +161,7 @@ class Commit(Task):
             runs = HeldRuns(self._yard, self._request.ends)
             runs.proceed(_ALL, now_ms)
             if self._is_current(runs, now_ms):
-                for target in self._targets:
-                    target.check(now_ms)
+                self._check_targets(now_ms)
                 self._enter(runs, now_ms)
                 return min(done, most - 1)
             self._again -= 1
@@ -310,6 +309,18 @@ class Commit(Task):
                 return False
         return True
 
+    def _check_targets(self, now_ms: i64) -> None:
+        """Refuse records that one of the topics, or the memory, has no room for."""
+        memory: i64 = 0
+        pinned: i64 = 0
+        for target in self._targets:
+            target.check(now_ms)
+            memory += target.memory()
+            pinned += target.pinned()
+        bodies = self._yard.bodies
+        if not bodies.admits(memory) or (pinned > 0 and not bodies.admits_pinned(pinned)):
+            raise YardFull
+
     # -- the moment ----------------------------------------------------------------------------
 
     def _enter(self, runs: HeldRuns, now_ms: i64) -> None:
@@ -377,7 +388,13 @@ class Commit(Task):
         request = self._request
         for target in self._targets:
             target.make_way(now_ms)
+        targets = self._targets
+        # Letters and errors may not take the room that was checked for the records.
+        for target in targets:
+            target.promise(1)
         self._end_runs(runs, now_ms)
+        for target in targets:
+            target.promise(-1)
         topics: dict[str, dict[str, int]] = {}
         for target in self._targets:
             written = target.enter(now_ms)

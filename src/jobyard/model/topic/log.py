@@ -211,6 +211,9 @@ class LogTopic:
         self.erased_floor: i64 = 1
         self.count: i64 = 0
         self.bytes: i64 = 0
+        # Of records that follow in the same turn, for which the caps must leave room.
+        self.promised_count: i64 = 0
+        self.promised_bytes: i64 = 0
         # Up to this many bytes, what cursors hold need not be counted again.
         self.hold_counted_at: i64 = 0
         # Bytes of text in memory, and how much of it is counted in the memory budget.
