@@ -57,6 +57,7 @@ class TopicsModel(LeasedTopics):
             "txn-abort": partial(self._about_txn, txns.abort),
             "claim-set": self._claim_set,
             "show-set": self._show_set,
+            "extend-set": partial(self._about_txn, txns.extend_set),
         }
 
     def answered(self, ask: Ask, answer: Answer) -> int:
@@ -132,7 +133,9 @@ class TopicsModel(LeasedTopics):
         if ask.name in self.queues:
             # A cursor of a queue is a number and nothing else; other tests try that.
             holds = bool(ask.fields["hold"])
-            if answer.status not in {200, 201} and not (holds or answer.status in {409, 416}):
+            if answer.status in {200, 201}:
+                self.queues[ask.name].cursor = (ask.number("seq", 0), False)
+            elif not (holds or answer.status in {409, 416}):
                 raise Violation("reply", f"{ask}: {answer.status} {answer.body}")
             return 0
         log = self.logs.get(ask.name)
@@ -446,8 +449,13 @@ class TopicsModel(LeasedTopics):
 
     def _redrive(self, ask: Ask, answer: Answer) -> int:
         queue = self._queue(ask.name)
-        log, seqs = self._letters(queue, ask.number("max", 1000))
+        most = ask.number("max", 1000)
         driven = 0
+        for job in queue.dead()[:most]:
+            job.buried = 0
+            driven += 1
+            self.reach("dead job driven back")
+        log, seqs = self._letters(queue, most - driven)
         is_too_large = False
         for seq in seqs:
             assert log is not None
@@ -475,11 +483,16 @@ class TopicsModel(LeasedTopics):
 
     def _purge(self, ask: Ask, answer: Answer) -> int:
         queue = self._queue(ask.name)
-        log, seqs = self._letters(queue, ask.number("max", 1000))
+        most = ask.number("max", 1000)
+        dead = queue.dead()[:most]
+        for job in dead:
+            del queue.jobs[job.seq]
+        log, seqs = self._letters(queue, most - len(dead))
         if log is not None:
             log.remove(seqs)
-        self._same(ask, answer, {"topic": ask.name, "purged": len(seqs)})
-        return self.batch if log is not None and seqs and log.config.is_written else 0
+        self._same(ask, answer, {"topic": ask.name, "purged": len(dead) + len(seqs)})
+        is_written = log is not None and seqs and log.config.is_written
+        return self.batch if dead or is_written else 0
 
     # -- waiting ---------------------------------------------------------------------------------
 

@@ -200,6 +200,24 @@ class Topics:
 
     def _send_letter(self, queue: Queue, job: Job) -> None:
         """Make a dead letter of a job that was delivered too often, or try again later."""
+        if not self._is_letter(queue, job, "max_deliveries", job.error):
+            self.reach("letter put off")
+            queue.free(job, PUT_OFF_MS, job.freed)
+            job.due = self.now + PUT_OFF_MS
+
+    def give_up(self, queue: Queue, job: Job, error: str) -> None:
+        """Make a dead letter of a job that its holder gives up, or a dead job."""
+        letters = queue.config.letters
+        if letters and letters not in self.queues:
+            if self._is_letter(queue, job, "given_up", error):
+                self.reach("dead letter of a commit")
+                return
+            self.reach("letter refused by its log")
+        queue.bury(job)
+        job.error = error or job.error
+
+    def _is_letter(self, queue: Queue, job: Job, reason: str, error: str) -> bool:
+        """Make a dead letter of a job; return whether its log took it."""
         name = queue.config.letters
         if name not in self.logs:
             self._open(name, Config({}))
@@ -208,10 +226,10 @@ class Topics:
             MARK + "deliveries": str(job.deliveries),
             MARK + "src_seq": str(job.seq),
             MARK + "job_id": str(job.number),
-            MARK + "reason": "max_deliveries",
+            MARK + "reason": reason,
         }
-        if job.error:
-            marks[MARK + "error"] = job.error
+        if error:
+            marks[MARK + "error"] = error
         content = job.content
         # A router may have copied it from another letter.
         kept = {name: one for name, one in content.meta.items() if not name.startswith(MARK)}
@@ -221,15 +239,13 @@ class Topics:
         try:
             self._append(self.logs[name], [letter], "")
         except Refusal:
-            self.reach("letter put off")
-            queue.free(job, PUT_OFF_MS, job.freed)
-            job.due = self.now + PUT_OFF_MS
-            return
+            return False
         finally:
             self._is_held = False
         self.reach("dead letter")
         del queue.jobs[job.seq]
         queue.dead_lettered += 1
+        return True
 
     def _letters(self, queue: Queue, most: int) -> tuple[Log | None, list[int]]:
         log = self.logs.get(queue.config.letters)
@@ -293,7 +309,7 @@ class Topics:
         if left:
             self._rings[node] = min(left)
 
-    def _ring_by(self, node: str, deadline: int) -> None:
+    def ring_by(self, node: str, deadline: int) -> None:
         """Check a node no later than at the end of a lease that begins or changes now."""
         is_known = bool(self._deadlines(node))
         self._rings[node] = min(deadline, self._rings[node]) if is_known else deadline

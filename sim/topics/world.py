@@ -20,8 +20,8 @@ from sim.topics.memory import Memory, Recall, adopt, logs_dump
 from sim.topics.model import TopicsModel
 from sim.topics.network import Disclosed, HttpLine, Promise
 from sim.topics.nouns import Ask
+from sim.topics.txn_author import TxnAuthor
 from sim.topics.txn_book import STAGE_MS
-from sim.topics.txns import TxnAuthor
 from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
 
 if TYPE_CHECKING:
@@ -64,7 +64,10 @@ class TopicsWorld(BunWorld):
         cursor_rng = Random(seed * 40_503 + 7)
         self.author3 = TopicsAuthor(self.rng3, self.topics_swarm, cursor_rng)
         keys_rng = Random(seed * 31_511 + 9)
-        self.author4 = TxnAuthor(Random(seed * 97_003 + 5), keys_rng, has_memory=has_memory)
+        more_rng = Random(seed * 65_537 + 13)
+        self.author4 = TxnAuthor(
+            Random(seed * 97_003 + 5), keys_rng, more_rng, has_memory=has_memory
+        )
         self.topics = TopicsModel(self.reach)
         self.http_lines: list[HttpLine] = []
         self.topics_boot: TopicsBoot
@@ -343,6 +346,8 @@ class TopicsFinale(BunFinale):
                 self._ask(last, "claim", name, {"node": "last", "max": 1000})
                 held = [job.seq for job in model.queues[name].jobs.values() if job.holder]
                 self._ask(last, "ack", name, {"node": "last", "seqs": held})
+                if model.queues[name].dead():
+                    self._ask(last, "redrive", name, {"max": 1000})
             for name in list(model.logs):
                 self._ask(last, "diff", name, {"limit": 1000})
                 self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})

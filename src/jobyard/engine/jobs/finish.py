@@ -356,7 +356,7 @@ def release(
     end = Transition(job, Cause.RELEASED, DELAYED if delay_ms > 0 else READY)
     end.rank = rank
     end.due_ms = now_ms + delay_ms
-    end.changed_fields = error_field(error)
+    end.changed_fields = error_field(yard.bodies.kept_error(error))
     _renew_entry_from_other_door(yard, job, end, now_ms)
     _end(yard, job, end, now_ms, waited=True)
 
@@ -377,7 +377,7 @@ def bury(yard: Yard, job: Job, rank: i64, now_ms: i64, *, error: str = "") -> No
     if _is_dead_letter(yard, job, LetterReason.GIVEN_UP, error, now_ms):
         return
     end = Transition(job, Cause.BURIED, DEAD)
-    end.changed_fields = error_field(error)
+    end.changed_fields = error_field(yard.bodies.kept_error(error))
     if traits(job.family) & TAKER_SETS_RANK:
         end.rank = rank
     if yard.bus.is_on:

@@ -26,13 +26,14 @@ from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.job_batch import JobBatch, NewRecord
 from jobyard.engine.topics.staged_rows import StagedRow, read_staged
 from jobyard.engine.topics.topic_setup import config_of, remember_job_keys, set_queue_config
-from jobyard.errors import Refused, YardFull
+from jobyard.errors import Refused
 from jobyard.journal.batches import END_ROOM
 from jobyard.journal.format.log_record import head_bytes, log_length
 from jobyard.model.ahead import EncodedAhead
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
-from jobyard.model.topic.config import EPHEMERAL, FSYNC, TopicConfig
+from jobyard.model.topic.config import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
+from jobyard.model.topic.key_table import KEY_MEMORY
 from jobyard.model.topic.log import LogRecord, LogTopic, TopicFull, WriteTooLarge
 from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.new_keys import NewKeys, TooManyKeys
@@ -194,6 +195,20 @@ class CommitTarget:
         keys = self.keys
         return 0 if keys is None else keys_room(self.name, keys_of(self._yard, self.name), keys)
 
+    def memory(self) -> i64:
+        """Return how much memory the records take."""
+        raise NotImplementedError
+
+    def pinned(self) -> i64:
+        """Return how much of the memory must stay memory."""
+        keys = self.keys
+        return 0 if keys is None else len(keys.fresh) * KEY_MEMORY
+
+    def promise(self, sign: i64) -> None:
+        """Keep the room that was checked while other things change; with -1 no longer."""
+        bodies = self._yard.bodies
+        bodies.promise(sign * self.memory(), sign * self.pinned())
+
     def add(self, row: StagedRow) -> None:
         """Prepare one record."""
         raise NotImplementedError
@@ -268,11 +283,22 @@ class LogTarget(CommitTarget):
             raise TargetFull(self.name, is_too_large=is_too_large) from full
         if rows.is_too_large:
             raise TargetFull(self.name, is_too_large=True)
-        bodies = self._yard.bodies
-        if not bodies.admits(rows.size):
-            raise YardFull
-        if self._log.config.durability == EPHEMERAL and not bodies.admits_pinned(rows.size):
-            raise YardFull
+
+    def memory(self) -> i64:
+        """Return the size of the texts."""
+        return self._rows.size
+
+    def pinned(self) -> i64:
+        """Return the size of new keys, and of texts that are never on disk."""
+        pinned = super().pinned()
+        return pinned + self._rows.size if self._log.config.durability == EPHEMERAL else pinned
+
+    def promise(self, sign: i64) -> None:
+        """Keep memory, and room below caps that refuse records."""
+        super().promise(sign)
+        if self._log.config.discard != DISCARD_OLD:
+            self._log.promised_count += sign * self._rows.count()
+            self._log.promised_bytes += sign * self._rows.content_size
 
     def room(self) -> i64:
         """Return the size of the record, of heads, and of what routers add."""
@@ -291,6 +317,7 @@ class LogTarget(CommitTarget):
             next_seq = self._log.next_seq
             return TargetWritten(next_seq, next_seq - 1)
         self._rows.record_keys = self.keys
+        self._rows.is_admitted = True
         done = append_drafted(self._yard, self._log, self._rows, "", now_ms)
         return TargetWritten(done.first_seq, done.last_seq)
 
@@ -351,8 +378,10 @@ class QueueTarget(CommitTarget):
             except TopicFull as full:
                 is_too_large = isinstance(full, WriteTooLarge)
                 raise TargetFull(self.name, is_too_large=is_too_large) from full
-        if not self._yard.bodies.admits(self._batch.size):
-            raise YardFull
+
+    def memory(self) -> i64:
+        """Return the size of the bodies and metas."""
+        return self._batch.size
 
     def room(self) -> i64:
         """Return the size of the jobs, of evictions, and of what routers add."""

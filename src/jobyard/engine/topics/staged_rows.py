@@ -6,6 +6,7 @@ and the digest of its key are stored with its labels. Knows no transaction.
 
 import json
 from base64 import b64decode, b64encode
+from hashlib import blake2b
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -22,6 +23,7 @@ from jobyard.model.topic.log_rows import LogRows, binary_text
 _MORE: Final = b'"$more":'
 # Of what follows it, without the digest of a key.
 _MORE_FIELDS: Final = 4
+_DIGEST_SIZE: Final = 16
 
 
 class StageDamaged(Refused):
@@ -48,8 +50,32 @@ class StagedRow:
         self.key_digest: bytes = b""
 
 
-def draft_staged(items: LogRows, row: StagedRow) -> None:
-    """Add a record to a chunk that will be staged."""
+@final
+class ChunkDraft:
+    """The records of a chunk that will be staged, and the digest of their content."""
+
+    def __init__(self) -> None:
+        self.rows = LogRows(0, 0, 0)
+        self._digest = blake2b(digest_size=_DIGEST_SIZE)
+
+    def add(self, row: StagedRow) -> None:
+        """Add a record."""
+        label = _label_of(row)
+        if len(label) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
+            self.rows.is_too_large = True
+        data = binary_text(row.data) if row.is_binary else row.data
+        self._digest.update(b"%d %d %d " % (len(label), len(data), len(row.meta)))
+        self._digest.update(label)
+        self._digest.update(data)
+        self._digest.update(row.meta)
+        self.rows.add_ahead(data, row.meta, label, b"")
+
+    def digest(self) -> str:
+        """Return the digest of everything that was added."""
+        return self._digest.hexdigest()
+
+
+def _label_of(row: StagedRow) -> bytes:
     label = label_of(b'"$tag":', row.tag) + label_of(b'"$node":', row.node)
     if row.delay_ms != 0 or row.priority != 0 or row.with_seq != 0 or row.key_digest:
         more: list[object] = [int(row.delay_ms), int(row.priority)]
@@ -57,10 +83,7 @@ def draft_staged(items: LogRows, row: StagedRow) -> None:
         if row.key_digest:
             more.append(b64encode(row.key_digest).decode())
         label = b"".join([label, _MORE, json.dumps(more, separators=(",", ":")).encode(), b","])
-    if len(label) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
-        items.is_too_large = True
-    data = binary_text(row.data) if row.is_binary else row.data
-    items.add_ahead(data, row.meta, label, b"")
+    return label
 
 
 def read_staged(journal: Journal, log: LogTopic, first_seq: i64, last_seq: i64) -> list[StagedRow]:

@@ -97,9 +97,6 @@ CLAIM_SIZE_MAX: Final = 64 << 20
 # A write of more jobs than this is charged to the turn.
 _MANY: Final = 1000
 
-# What is kept of the error of a nack if there is no memory for all of it.
-ERROR_SIZE_SHORT: Final = 200
-
 # How runs end.
 _DONE: Final = 0
 _BACK: Final = 1
@@ -388,7 +385,7 @@ def _end_runs(
                 elif how == _UP:
                     bury(yard, lease.job, lease.job.rank, now_ms, error=error)
                 else:
-                    _give_back(yard, lease.job, delay_ms, error, now_ms)
+                    return_job(yard, lease.job, delay_ms, error, now_ms)
             except (YardFull, StorageFull):
                 if ended.done == 0:
                     raise
@@ -400,14 +397,12 @@ def _end_runs(
         _finish_many(yard, ended, now_ms)
 
 
-def _give_back(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> None:
+def return_job(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> None:
+    """End the run of a leased job as a nack does; its error is kept, -1 is no delay given."""
     if counts_attempts(job.family):
         fail(yard, job, error or "nacked", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
-        return
-    if not yard.bodies.admits_value(len(error)):
-        # Jobs keep their errors in memory.
-        error = error[:ERROR_SIZE_SHORT]
-    release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)
+    else:
+        release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)
 
 
 def extend(

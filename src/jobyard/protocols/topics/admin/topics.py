@@ -16,12 +16,14 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import topic_queue, topic_setup
 from jobyard.engine.topics.routers import drop_routers_of
 from jobyard.engine.topics.topic_setup import config_of
+from jobyard.model.queue import is_topic
 from jobyard.model.topic.config import (
     FSYNC,
     QUEUE,
     TopicConfig,
     is_topic_name,
 )
+from jobyard.model.topic.log import incarnation_of
 from jobyard.model.topic.router import is_router_name
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.long_calls import LongCall
@@ -33,8 +35,6 @@ from jobyard.protocols.topics.find import (
     check_dead_letter_topic,
     drop_topic,
     find_queue,
-    incarnation_of,
-    is_topic,
     make_topic,
     no_topic,
     wanted_config,

@@ -42,7 +42,8 @@ CLAIM_FIELDS: Final = frozenset(
     ("node", "max", "lease_ms", "wait_ms", "claim_id", "worker", "epoch", "strict")
 )
 ACK_FIELDS: Final = frozenset(("node", "seqs", "lease_ids", "strict"))
-NACK_FIELDS: Final = ACK_FIELDS | {"delay_ms"}
+DEAD_LETTER_FIELDS: Final = ACK_FIELDS | {"error"}
+NACK_FIELDS: Final = DEAD_LETTER_FIELDS | {"delay_ms"}
 EXTEND_FIELDS: Final = ACK_FIELDS | {"lease_ms", "worker", "epoch"}
 REDRIVE_FIELDS: Final = frozenset(("max", "strict"))
 
@@ -256,7 +257,7 @@ def dead_letter(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/dead-letter."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
-    is_strict(fields, ACK_FIELDS)
+    is_strict(fields, DEAD_LETTER_FIELDS)
     node, seqs, names = _leases(fields)
     error = text(fields, b"error", ERROR_MAX)
     ended = topic_queue.give_up(door.yard, queue, node, seqs, names, call.now_ms, error=error)

@@ -7,7 +7,7 @@ from typing import Final
 
 from jobyard.protocols.http.routes import RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA, TXN_NAME_SCHEMA
-from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX
+from jobyard.protocols.topics.queue.leases import ERROR_MAX, NACK_DELAY_MS_MAX
 from jobyard.protocols.topics.records import writes
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
@@ -20,6 +20,7 @@ from jobyard.protocols.topics.schemas.basic import (
     SEQ,
     WHOLE_NUMBER,
 )
+from jobyard.protocols.topics.schemas.cursors import CURSOR_FIELDS, CURSOR_NAME
 from jobyard.protocols.topics.schemas.keys import RECORD_KEY, STRICT
 from jobyard.protocols.topics.schemas.leases import (
     CLAIM_ANSWER,
@@ -109,7 +110,7 @@ _LEASE_ID: Final[Schema] = {
     "type": ["string", "null"],
     "description": "Not checked if it is empty, null or left out.",
 }
-_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": commit.ERROR_MAX}
+_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": ERROR_MAX}
 _DELAY: Final[Schema] = {
     "type": ["integer", "null"],
     "minimum": 0,
@@ -163,6 +164,20 @@ _COMMIT: Final[Schema] = {
         "acks": _ends([_LEASE_ID]),
         "nacks": _ends([_LEASE_ID, _DELAY, _ERROR]),
         "dead_letters": _ends([_LEASE_ID, _ERROR]),
+        "cursors": {
+            "type": ["array", "null"],
+            "maxItems": commit.CURSORS_MAX,
+            "description": "Set together with everything else, as with PUT.",
+            "items": {
+                "type": "object",
+                "required": ["topic", "cursor", "seq"],
+                "properties": {
+                    "topic": TOPIC_NAME_SCHEMA,
+                    "cursor": CURSOR_NAME,
+                    **CURSOR_FIELDS,
+                },
+            },
+        },
         "worker": WORKER,
         "epoch": EPOCH,
         "strict": STRICT,
@@ -200,6 +215,7 @@ _OUTCOME: Final[dict[str, Schema]] = {
         },
         "description": "Queue, seq and reason of each run that was not ended.",
     },
+    "cursors": {**WHOLE_NUMBER, "description": "How many cursors were set."},
 }
 _COMMITTED_FIELDS: Final[dict[str, Schema]] = {
     "txn": TXN_NAME_SCHEMA,
@@ -252,7 +268,7 @@ TXN_SHAPES: Final[dict[str, RouteSchemas]] = {
         _COMMIT,
         needs_body=True,
         answers={200: _COMMITTED},
-        refusals=(*_BODY, 410, 422, 500),
+        refusals=(*_BODY, 410, 416, 422, 500),
     ),
     f"GET {_CLAIM}": RouteSchemas(
         answers={200: CLAIM_ANSWER}, texts=(ARROW_STREAM,), refusals=(400, 403, 404, 409)

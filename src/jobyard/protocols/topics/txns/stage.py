@@ -9,11 +9,10 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import stages
-from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
+from jobyard.engine.topics.staged_rows import ChunkDraft, StagedRow
 from jobyard.errors import Refused
 from jobyard.model.topic.config import TOPIC_NAME_MAX
 from jobyard.model.topic.key_table import digest_of
-from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import ChunkPlace
 from jobyard.protocols.http.call import HttpRefused
 from jobyard.protocols.http.long_calls import LongCall
@@ -73,7 +72,7 @@ class StageReading(Task):
         self._fields: JsonFields | None = None
         self._is_strict: bool = False
         self._node: str = ""
-        self.items = LogRows(0, 0, 0)
+        self.draft = ChunkDraft()
 
     def fields(self) -> JsonFields:
         """Return the fields of a body that was read to its end."""
@@ -111,11 +110,11 @@ class StageReading(Task):
         check_twins(one)
         if self._is_strict:
             check_strict(one, _RECORD_FIELDS)
-        if self.items.count() >= RECORDS_MAX:
+        if self.draft.rows.count() >= RECORDS_MAX:
             raise too_many()
         row = _row_of(one)
-        draft_staged(self.items, row)
-        if self.items.is_too_large:
+        self.draft.add(row)
+        if self.draft.rows.is_too_large:
             raise HttpRefused(400, "record_too_large", "the labels of a record are too long")
         units: i64 = _RECORD_UNITS if not row.key_digest else _KEYED_UNITS
         return units + len(row.data) // _BYTES_PER_UNIT
@@ -161,11 +160,10 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     attempt = needed_whole(fields, b"attempt", ATTEMPT_MAX)
     number = needed_whole(fields, b"chunk", CHUNKS_MAX - 1)
     place = ChunkPlace(topic, part, attempt, number)
-    items = reading.items
-    if door.limits.total_bytes > 0:
-        check_bytes(door, items.content_size, call.now_ms)
+    if door.limits.total_bytes > 0 and stages.is_new_chunk(door.yard, name, place):
+        check_bytes(door, reading.draft.rows.content_size, call.now_ms)
     try:
-        staged = stages.stage(door.yard, name, place, items, call.now_ms)
+        staged = stages.stage(door.yard, name, place, reading.draft, call.now_ms)
     except Refused as refused:
         raise in_http(refused) from None
     out = begin(topic)
