@@ -57,10 +57,10 @@ from jobyard.protocols.topics.schemas.leases import (
     GIVE_UP,
     NACK,
     PURGE,
-    REDRIVE,
     counted,
     ended,
 )
+from jobyard.protocols.topics.schemas.redrive import REDRIVE, REDRIVEN
 
 # -- topics -------------------------------------------------------------------------------------
 
@@ -524,9 +524,7 @@ SHAPES: Final[dict[str, RouteSchemas]] = {
         GIVE_UP, ended("DeadLettered", "dead_lettered"), needs_body=True
     ),
     f"POST {_ONE}/extend": _queue_call(EXTEND, EXTENDED, needs_body=True),
-    f"POST {_ONE}/redrive": RouteSchemas(
-        REDRIVE, answers={200: counted("Redriven", "redriven")}, refusals=(*_QUEUE, 422)
-    ),
+    f"POST {_ONE}/redrive": RouteSchemas(REDRIVE, answers={200: REDRIVEN}, refusals=(*_QUEUE, 422)),
     f"POST {_ONE}/purge": _queue_call(PURGE, counted("Purged", "purged"), needs_body=False),
     f"GET {_ONE}/work": RouteSchemas(
         query=_WORKER, answers={}, texts=(EVENT_STREAM,), refusals=(400, 404, 409, 429)
