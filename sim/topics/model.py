@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sim.state import Violation
-from sim.topics import txns
+from sim.topics import redrives, txns
 from sim.topics.keys import RecordKeys
 from sim.topics.leases import LeasedTopics
 from sim.topics.nouns import Ask, Config, Content, Page, Refusal, Reply, Router
@@ -446,6 +446,10 @@ class TopicsModel(LeasedTopics):
 
     def _redrive(self, ask: Ask, answer: Answer) -> int:
         queue = self._queue(ask.name)
+        if "seqs" in ask.fields:
+            moved = redrives.redrive(self, queue, ask)
+            self._same(ask, answer, moved.answer)
+            return moved.batch
         log, seqs = self._letters(queue, ask.number("max", 1000))
         driven = 0
         is_too_large = False

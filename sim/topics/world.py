@@ -20,6 +20,7 @@ from sim.topics.memory import Memory, Recall, adopt, logs_dump
 from sim.topics.model import TopicsModel
 from sim.topics.network import Disclosed, HttpLine, Promise
 from sim.topics.nouns import Ask
+from sim.topics.redrives import RedriveAuthor
 from sim.topics.txn_book import STAGE_MS
 from sim.topics.txns import TxnAuthor
 from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
@@ -65,6 +66,8 @@ class TopicsWorld(BunWorld):
         self.author3 = TopicsAuthor(self.rng3, self.topics_swarm, cursor_rng)
         keys_rng = Random(seed * 31_511 + 9)
         self.author4 = TxnAuthor(Random(seed * 97_003 + 5), keys_rng, has_memory=has_memory)
+        redrive_rng = Random(seed * 60_013 + 3)
+        self.author5 = RedriveAuthor(redrive_rng, has_memory=has_memory)
         self.topics = TopicsModel(self.reach)
         self.http_lines: list[HttpLine] = []
         self.topics_boot: TopicsBoot
@@ -164,6 +167,9 @@ class TopicsWorld(BunWorld):
         if not line.asked:
             if self.author4.rolls():
                 self.request(line, [self.author4.write(self.topics)])
+                return
+            if self.author5.rolls(self.topics):
+                self.request(line, [self.author5.write(self.topics)])
                 return
             asks = [self.author3.write(self.topics)]
             # Waiting clients may be served between two requests.
