@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jobyard.engine.state.history import yard_id
 from sim.state import Violation
 from sim.topics import redrives, txns
 from sim.topics.keys import RecordKeys
@@ -123,6 +124,8 @@ class TopicsModel(LeasedTopics):
             counts: Reply = dict(zip(names, queue.counts(), strict=True))
             counts["dead_lettered"] = queue.dead_lettered
             wanted["queue"] = counts
+            number = int(self.yard.queues[ask.name].number)
+            wanted["incarnation"] = f"{yard_id(self.yard)}-{number}"
             if "cursors" in answer.body:
                 wanted["cursors"] = answer.body["cursors"]
         self._same(ask, answer, wanted)

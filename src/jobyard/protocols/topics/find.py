@@ -3,6 +3,7 @@
 from mypy_extensions import i64
 
 from jobyard.engine.logs import logs
+from jobyard.engine.state.history import yard_id
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics import topic_setup
 from jobyard.model.queue import Queue
@@ -63,6 +64,15 @@ def log_of(yard: Yard, name: str) -> LogTopic:
 def incarnation_of(log: LogTopic) -> str:
     """Return the id of this life of a log; a string, as JavaScript numbers are too short for it."""
     return str(int(log.incarnation))
+
+
+def queue_incarnation(yard: Yard, queue: Queue) -> str:
+    """Return the id of this life of a queue, which no other one has, in whichever directory.
+
+    Its number is 0, and so no part of an id that is final, while it has neither a configuration nor
+    jobs that were put since the queue was created, or obliterated.
+    """
+    return f"{yard_id(yard)}-{int(queue.number)}"
 
 
 def wanted_config(call: HttpCall, name: str, given: dict[str, object]) -> TopicConfig:

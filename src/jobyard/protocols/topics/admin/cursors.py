@@ -19,7 +19,7 @@ from jobyard.protocols.topics.answers import finish, put_bool
 from jobyard.protocols.topics.api import check_scope
 from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.body import flag, invalid, read_body, text, whole
-from jobyard.protocols.topics.find import find_queue, incarnation_of, no_topic
+from jobyard.protocols.topics.find import find_queue, incarnation_of, no_topic, queue_incarnation
 from jobyard.protocols.topics.limits import check_cursors
 from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name
 from jobyard.protocols.topics.records import events
@@ -181,11 +181,14 @@ def _head_seq(yard: Yard, topic: str) -> i64:
 
 
 def _incarnation(yard: Yard, topic: str) -> str:
-    """Return the incarnation of a topic; queues have none."""
+    """Return the incarnation of a topic that exists."""
     if topic == EVENTS_TOPIC:
         return yard_id(yard)
     log: LogTopic | None = yard.logs.get(topic)
-    return "" if log is None else incarnation_of(log)
+    if log is not None:
+        return incarnation_of(log)
+    queue = find_queue(yard, topic)
+    return "" if queue is None else queue_incarnation(yard, queue)
 
 
 def _checked_name(name: str) -> str:

@@ -37,6 +37,7 @@ from jobyard.protocols.topics.find import (
     is_topic,
     make_topic,
     no_topic,
+    queue_incarnation,
     wanted_config,
 )
 from jobyard.protocols.topics.limits import check_topics
@@ -171,6 +172,7 @@ def _queue_state(door: TopicsDoor, queue: Queue) -> dict[str, object]:
         "effective_priority": config.priority or 0,
         "last_write_ts": int(door.wall_ms(written)) if written else None,
         "last_read_ts": int(door.wall_ms(read)) if read else None,
+        "incarnation": queue_incarnation(door.yard, queue),
         "queue": {
             "ready": int(counts.ready),
             "in_flight": int(counts.in_flight),
@@ -297,8 +299,7 @@ def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
     line: dict[str, object] = {"topic": name, "type": state["type"]}
     line.update((field, state[field]) for field in wanted)
     line["durable"] = durability == FSYNC
-    if "incarnation" in state:
-        line["incarnation"] = state["incarnation"]
+    line["incarnation"] = state["incarnation"]
     return line
 
 

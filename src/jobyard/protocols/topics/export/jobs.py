@@ -22,6 +22,7 @@ from jobyard.model.job import BLOCKED, BYTES, DEAD, DELAYED, DONE, JSON, LEASED,
 from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.protocols.topics.body import invalid
 from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE, RowPage, RowSource
+from jobyard.protocols.topics.find import queue_incarnation
 from jobyard.protocols.topics.records.jobs import earliest_seq
 from jobyard.wire.arrow.stream import BINARY, INT64, TIMESTAMP, UTF8, ArrowField
 from jobyard.wire.payload import to_json
@@ -189,14 +190,16 @@ class JobsSource(RowSource):
         self._door = door
         self._queue = queue
         self._states = states
+        # A queue that was removed may go on under another number, for clients of other doors.
+        self._number: i64 = queue.number
 
     def fields(self) -> list[ArrowField]:
         """Return the columns of jobs."""
         return JOB_FIELDS
 
     def incarnation(self) -> str:
-        """Return the number of the queue, which a queue made again has not."""
-        return str(int(self._queue.number))
+        """Return the incarnation of the queue."""
+        return queue_incarnation(self._door.yard, self._queue)
 
     def head_seq(self) -> i64:
         """Return the newest seq that was assigned."""
@@ -216,7 +219,9 @@ class JobsSource(RowSource):
 
     def is_gone(self) -> bool:
         """Return whether the queue was removed."""
-        return self._door.yard.queues.get(self._queue.name) is not self._queue
+        queue = self._queue
+        is_other = self._number not in (0, queue.number)
+        return is_other or self._door.yard.queues.get(queue.name) is not queue
 
     def is_settled(self) -> bool:
         """Return False: a page shows changes that were made after the request."""

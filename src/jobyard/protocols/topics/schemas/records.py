@@ -160,7 +160,7 @@ _STATE: Final[Schema] = {
         **_STATE_FIELDS,
         "incarnation": {
             **ANY_TEXT,
-            "description": "Changes when the log is deleted and created again.",
+            "description": "Changes when the topic is deleted and created again.",
         },
         "read_only": {**FLAG, "description": "Only for _events."},
         "head_row_seq": {
@@ -200,7 +200,7 @@ _LIST: Final[Schema] = {
                 "required": list(_LINE_FIELDS),
                 "properties": {
                     **_LINE_FIELDS,
-                    "incarnation": {**ANY_TEXT, "description": "Of a log, as its state shows it."},
+                    "incarnation": {**ANY_TEXT, "description": "As its state shows it."},
                 },
             },
         },
