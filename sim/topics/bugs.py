@@ -345,6 +345,17 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
+    "redrive-key-forgotten": (
+        "a redrive does not store the keys of the letters that it moves",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.topic_queue",
+                "    batch.record_keys = keys\n",
+                "    assert batch.record_keys is None\n",
+            ),
+        ),
+    ),
     "bytes-copied-as-json": (
         "bytes that a router copies from a log to a queue become JSON",
         frozenset({"reply", "state", "JSONDecodeError"}) | _RESTART,

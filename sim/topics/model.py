@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jobyard.engine.state.history import yard_id
 from sim.state import Violation
-from sim.topics import txns
+from sim.topics import redrives, txns
 from sim.topics.keys import RecordKeys
 from sim.topics.leases import LeasedTopics
 from sim.topics.nouns import Ask, Config, Content, Page, Refusal, Reply, Router
@@ -124,6 +125,8 @@ class TopicsModel(LeasedTopics):
             counts: Reply = dict(zip(names, queue.counts(), strict=True))
             counts["dead_lettered"] = queue.dead_lettered
             wanted["queue"] = counts
+            number = int(self.yard.queues[ask.name].number)
+            wanted["incarnation"] = f"{yard_id(self.yard)}-{number}"
             if "cursors" in answer.body:
                 wanted["cursors"] = answer.body["cursors"]
         self._same(ask, answer, wanted)
@@ -449,6 +452,10 @@ class TopicsModel(LeasedTopics):
 
     def _redrive(self, ask: Ask, answer: Answer) -> int:
         queue = self._queue(ask.name)
+        if "seqs" in ask.fields:
+            moved = redrives.redrive(self, queue, ask)
+            self._same(ask, answer, moved.answer)
+            return moved.batch
         most = ask.number("max", 1000)
         driven = 0
         for job in queue.dead()[:most]:

@@ -52,7 +52,7 @@ class Topics:
         self.incarnations: set[int] = set()
         self.txns = TxnBook()
         # Everything that was ever staged, committed or claimed, for what a restart brings back.
-        self.staged_before: dict[tuple[str, Place], list[StagedRow]] = {}
+        self.staged_before: dict[tuple[str, Place], list[list[StagedRow]]] = {}
         self.digests: dict[str, str] = {}
         self.sets_before: dict[tuple[str, str], ClaimSet] = {}
         # A dead letter is written in the middle of a claim: nothing is forwarded meanwhile.
@@ -94,6 +94,10 @@ class Topics:
             return known, True
         first = queue.produce(contents, key, self.now, self.batch)
         return Write(first, queue.head, self.now, self.batch), False
+
+    def enter_job(self, queue: Queue, content: Content) -> Write:
+        """Write one job."""
+        return self._produce(queue, [content], "")[0]
 
     def enter_held(self, log: Log | None, name: str, contents: list[Content]) -> Write:
         """Write what a commit writes: routers forward it later."""

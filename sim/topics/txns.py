@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sim.topics.model import TopicsModel
     from sim.topics.nouns import Content, Job
     from sim.topics.queues import Queue
-    from sim.topics.txn_book import Place, TxnBook
+    from sim.topics.txn_book import TxnBook
 
 WORKER: Final = "driver"
 _ENDS: Final = ("acks", "nacks", "dead_letters")
@@ -95,15 +95,14 @@ def adopt_txns(model: TopicsModel, yard: Yard) -> None:
     """Go on with what came back; outcomes and sets that were compared stay as they were known."""
     book = model.txns
     txns = yard.txns
-    chunks: dict[tuple[str, Place], list[StagedRow]] = {
-        (name, key): rows for name, txn in book.open.items() for key, rows in txn.chunks.items()
-    }
-    chunks.update(model.staged_before)
     book.open = {}
     for name, txn in txns.open.items():
         known = OpenTxn()
         known.until = int(txn.until_ms)
-        known.chunks = {key: chunks[name, key] for key in txn.chunks}
+        known.chunks = {
+            key: _staged_as(model.staged_before[name, key], _rows_in(yard, chunk))
+            for key, chunk in txn.chunks.items()
+        }
         book.open[name] = known
     outcomes = {name: json.loads("{" + one.answer + "}") for name, one in txns.decided.items()}
     book.decided = {
@@ -114,6 +113,16 @@ def adopt_txns(model: TopicsModel, yard: Yard) -> None:
     book.sets = {
         key: one for key, one in model.sets_before.items() if "\0".join(key) in _keys(yard)
     }
+
+
+def _staged_as(
+    candidates: list[list[StagedRow]], found: list[tuple[str, str, object, str]]
+) -> list[StagedRow]:
+    """Return which of the chunks of one place came back: an aborted name may be used again."""
+    for rows in candidates:
+        if [_text_of(row) for row in rows] == found:
+            return rows
+    raise Violation("restart", f"{found} was never staged"[:1500])
 
 
 def _keys(yard: Yard) -> set[str]:
@@ -150,7 +159,7 @@ def stage(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
         rows = txn.chunks[place]
     else:
         txn.chunks[place] = rows
-        model.staged_before[ask.name, place] = rows
+        model.staged_before.setdefault((ask.name, place), []).append(rows)
     count, size = sizes(rows)
     wanted: Reply = {"txn": ask.name, "topic": topic, "part": place[1], "attempt": place[2]}
     return {

@@ -20,6 +20,7 @@ from sim.topics.memory import Memory, Recall, adopt, logs_dump
 from sim.topics.model import TopicsModel
 from sim.topics.network import Disclosed, HttpLine, Promise
 from sim.topics.nouns import Ask
+from sim.topics.redrives import RedriveAuthor
 from sim.topics.txn_author import TxnAuthor
 from sim.topics.txn_book import STAGE_MS
 from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
@@ -68,6 +69,8 @@ class TopicsWorld(BunWorld):
         self.author4 = TxnAuthor(
             Random(seed * 97_003 + 5), keys_rng, more_rng, has_memory=has_memory
         )
+        redrive_rng = Random(seed * 60_013 + 3)
+        self.author5 = RedriveAuthor(redrive_rng, has_memory=has_memory)
         self.topics = TopicsModel(self.reach)
         self.http_lines: list[HttpLine] = []
         self.topics_boot: TopicsBoot
@@ -167,6 +170,9 @@ class TopicsWorld(BunWorld):
         if not line.asked:
             if self.author4.rolls():
                 self.request(line, [self.author4.write(self.topics)])
+                return
+            if self.author5.rolls(self.topics):
+                self.request(line, [self.author5.write(self.topics)])
                 return
             asks = [self.author3.write(self.topics)]
             # Waiting clients may be served between two requests.
@@ -342,15 +348,7 @@ class TopicsFinale(BunFinale):
                 # A dead letter may be larger than its log may ever be.
                 for name in list(model.logs):
                     self._ask(last, "put", name, {"type": "log"})
-            for name in list(model.queues):
-                self._ask(last, "claim", name, {"node": "last", "max": 1000})
-                held = [job.seq for job in model.queues[name].jobs.values() if job.holder]
-                self._ask(last, "ack", name, {"node": "last", "seqs": held})
-                if model.queues[name].dead():
-                    self._ask(last, "redrive", name, {"max": 1000})
-            for name in list(model.logs):
-                self._ask(last, "diff", name, {"limit": 1000})
-                self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})
+            self._empty_topics(last)
             self._settle()
             is_behind = any(router.is_behind for router in model.routers.values())
             if not is_behind and not any(queue.jobs for queue in model.queues.values()):
@@ -364,6 +362,19 @@ class TopicsFinale(BunFinale):
         self._ask(last, "list", PREFIX, {})
         world.close_http(last)
         super().play()
+
+    def _empty_topics(self, last: HttpLine) -> None:
+        """Finish what can be claimed, bring dead jobs back, and delete what logs hold."""
+        model = self._topics.topics
+        for name in list(model.queues):
+            self._ask(last, "claim", name, {"node": "last", "max": 1000})
+            held = [job.seq for job in model.queues[name].jobs.values() if job.holder]
+            self._ask(last, "ack", name, {"node": "last", "seqs": held})
+            if model.queues[name].dead():
+                self._ask(last, "redrive", name, {"max": 1000})
+        for name in list(model.logs):
+            self._ask(last, "diff", name, {"limit": 1000})
+            self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})
 
     def _ask(self, last: HttpLine, verb: str, name: str, fields: dict[str, object]) -> None:
         self._topics.request(last, [Ask(verb, name, fields)])

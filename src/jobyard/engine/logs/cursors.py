@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from jobyard.engine.state.history import has_history, yard_id
+from jobyard.engine.state.history import has_history, queue_incarnation, yard_id
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.format.record import ENTRY_SIZE
@@ -130,11 +130,11 @@ def cursor_head(yard: Yard, topic: str) -> i64:
 
 
 def _incarnation(yard: Yard, topic: str) -> str:
-    """Return the incarnation of a topic; queues have none."""
+    """Return the incarnation of a topic that exists."""
     if topic == EVENTS_TOPIC:
         return yard_id(yard)
     log = yard.logs.get(topic)
-    return "" if log is None else incarnation_of(log)
+    return queue_incarnation(yard, yard.queues[topic]) if log is None else incarnation_of(log)
 
 
 def cursor_room(cursor: TopicCursor) -> i64:

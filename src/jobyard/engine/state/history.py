@@ -35,6 +35,15 @@ def yard_id(yard: Yard) -> str:
     return "1" if entry is None else entry.value.decode()
 
 
+def queue_incarnation(yard: Yard, queue: Queue) -> str:
+    """Return the id of this life of a queue, which no other one has, in whichever directory.
+
+    Its number is 0, and so no part of an id that is final, while it has neither a configuration nor
+    jobs that were put since the queue was created, or obliterated.
+    """
+    return f"{yard_id(yard)}-{int(queue.number)}"
+
+
 def read_history(
     yard: Yard,
     from_seq: i64,

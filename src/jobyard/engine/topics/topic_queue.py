@@ -56,6 +56,7 @@ from jobyard.model.members import TAG_SIZE
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import clamp_lease_ms
 from jobyard.model.topic.log import LogTopic, WriteTooLarge
+from jobyard.model.topic.new_keys import NewKeys
 
 __all__ = [
     "Ended",
@@ -89,6 +90,7 @@ __all__ = [
     "resume_leases",
     "set_queue_config",
     "terms_of",
+    "write_again",
 ]
 
 # A claim takes no more jobs once the size of their bodies reaches this.
@@ -539,7 +541,8 @@ def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
     too_large: WriteTooLarge | None = None
     for seq in dead_letters_for(yard, log, queue.name, most - driven):
         try:
-            _write_again(yard, queue, log, seq, now_ms)
+            record = record_of_letter(read_dead_letter(yard, log, seq))
+            write_again(yard, queue, log, seq, record, None, now_ms)
         except WriteTooLarge as error:
             too_large = error
             continue
@@ -553,11 +556,20 @@ def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
     return driven
 
 
-def _write_again(yard: Yard, queue: Queue, log: LogTopic, seq: i64, now_ms: i64) -> None:
-    """Turn a dead letter back into a job, in one batch."""
-    letter = read_dead_letter(yard, log, seq)
+def write_again(
+    yard: Yard,
+    queue: Queue,
+    log: LogTopic,
+    seq: i64,
+    record: NewRecord,
+    keys: NewKeys | None,
+    now_ms: i64,
+) -> i64:
+    """Turn a dead letter into a job, in one batch with the new key of that; return its seq."""
     batch = JobBatch(yard)
-    batch.add(record_of_letter(letter))
+    batch.add(record)
+    batch.record_keys = keys
     batch.room += DEAD_LETTER_ROOM
-    produce_batch(yard, queue, batch, "", now_ms, may_exceed=False)
+    produced = produce_batch(yard, queue, batch, "", now_ms, may_exceed=False)
     erase_seqs(yard, log, [int(seq)])
+    return produced.first_seq

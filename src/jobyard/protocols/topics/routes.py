@@ -10,7 +10,7 @@ from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.protocols.topics.export import export
 from jobyard.protocols.topics.follow import socket, watch
-from jobyard.protocols.topics.queue import claims, leases, work
+from jobyard.protocols.topics.queue import claims, leases, redrive, work
 from jobyard.protocols.topics.records import reads, writes
 from jobyard.protocols.topics.schemas.cursors import CURSOR_SHAPES
 from jobyard.protocols.topics.schemas.export import EXPORT_SHAPES
@@ -72,7 +72,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
         ("POST", f"{one}/nack", leases.nack, Scope.WRITE, "Return leased jobs"),
         ("POST", f"{one}/dead-letter", leases.dead_letter, Scope.WRITE, "Dead-letter leased jobs"),
         ("POST", f"{one}/extend", leases.extend, Scope.WRITE, "Extend leases"),
-        ("POST", f"{one}/redrive", leases.redrive, Scope.WRITE, "Make dead letters ready again"),
+        ("POST", f"{one}/redrive", redrive.redrive, Scope.WRITE, "Make dead letters ready again"),
         ("POST", f"{one}/purge", leases.purge, Scope.DELETE, "Delete dead letters"),
         *_CURSOR_ROUTES,
         *_TXN_ROUTES,

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from jobyard.engine.jobs.obliterate import Obliteration
 from jobyard.engine.logs import logs
 from jobyard.engine.logs.cursors import drop_cursors_of
+from jobyard.engine.state.history import queue_incarnation
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import topic_queue, topic_setup
 from jobyard.engine.topics.routers import drop_routers_of
@@ -171,6 +172,7 @@ def _queue_state(door: TopicsDoor, queue: Queue) -> dict[str, object]:
         "effective_priority": config.priority or 0,
         "last_write_ts": int(door.wall_ms(written)) if written else None,
         "last_read_ts": int(door.wall_ms(read)) if read else None,
+        "incarnation": queue_incarnation(door.yard, queue),
         "queue": {
             "ready": int(counts.ready),
             "in_flight": int(counts.in_flight),
@@ -297,8 +299,7 @@ def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
     line: dict[str, object] = {"topic": name, "type": state["type"]}
     line.update((field, state[field]) for field in wanted)
     line["durable"] = durability == FSYNC
-    if "incarnation" in state:
-        line["incarnation"] = state["incarnation"]
+    line["incarnation"] = state["incarnation"]
     return line
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.listing import jobs_by_seq_of
+from jobyard.engine.state.history import queue_incarnation
 from jobyard.engine.topics.topic_queue import record_meta_of
 from jobyard.errors import TextDamaged
 from jobyard.journal.bodies import place_text
@@ -189,14 +190,16 @@ class JobsSource(RowSource):
         self._door = door
         self._queue = queue
         self._states = states
+        # A queue that was removed may go on under another number, for clients of other doors.
+        self._number: i64 = queue.number
 
     def fields(self) -> list[ArrowField]:
         """Return the columns of jobs."""
         return JOB_FIELDS
 
     def incarnation(self) -> str:
-        """Return the number of the queue, which a queue made again has not."""
-        return str(int(self._queue.number))
+        """Return the incarnation of the queue."""
+        return queue_incarnation(self._door.yard, self._queue)
 
     def head_seq(self) -> i64:
         """Return the newest seq that was assigned."""
@@ -216,7 +219,9 @@ class JobsSource(RowSource):
 
     def is_gone(self) -> bool:
         """Return whether the queue was removed."""
-        return self._door.yard.queues.get(self._queue.name) is not self._queue
+        queue = self._queue
+        is_other = self._number not in (0, queue.number)
+        return is_other or self._door.yard.queues.get(queue.name) is not queue
 
     def is_settled(self) -> bool:
         """Return False: a page shows changes that were made after the request."""

@@ -57,10 +57,10 @@ from jobyard.protocols.topics.schemas.leases import (
     GIVE_UP,
     NACK,
     PURGE,
-    REDRIVE,
     counted,
     ended,
 )
+from jobyard.protocols.topics.schemas.redrive import REDRIVE, REDRIVEN
 
 # -- topics -------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ _STATE: Final[Schema] = {
         **_STATE_FIELDS,
         "incarnation": {
             **ANY_TEXT,
-            "description": "Changes when the log is deleted and created again.",
+            "description": "Changes when the topic is deleted and created again.",
         },
         "read_only": {**FLAG, "description": "Only for _events."},
         "head_row_seq": {
@@ -200,7 +200,7 @@ _LIST: Final[Schema] = {
                 "required": list(_LINE_FIELDS),
                 "properties": {
                     **_LINE_FIELDS,
-                    "incarnation": {**ANY_TEXT, "description": "Of a log, as its state shows it."},
+                    "incarnation": {**ANY_TEXT, "description": "As its state shows it."},
                 },
             },
         },
@@ -524,9 +524,7 @@ SHAPES: Final[dict[str, RouteSchemas]] = {
         GIVE_UP, ended("DeadLettered", "dead_lettered"), needs_body=True
     ),
     f"POST {_ONE}/extend": _queue_call(EXTEND, EXTENDED, needs_body=True),
-    f"POST {_ONE}/redrive": RouteSchemas(
-        REDRIVE, answers={200: counted("Redriven", "redriven")}, refusals=(*_QUEUE, 422)
-    ),
+    f"POST {_ONE}/redrive": RouteSchemas(REDRIVE, answers={200: REDRIVEN}, refusals=(*_QUEUE, 422)),
     f"POST {_ONE}/purge": _queue_call(PURGE, counted("Purged", "purged"), needs_body=False),
     f"GET {_ONE}/work": RouteSchemas(
         query=_WORKER, answers={}, texts=(EVENT_STREAM,), refusals=(400, 404, 409, 429)
