@@ -24,6 +24,7 @@ from jobyard.journal.format.log_record import (
 )
 from jobyard.journal.format.record import (
     DROPPED_SIZE,
+    END_ROOM,
     END_SIZE,
     ENTRY_SIZE,
     GONE_SIZE,
@@ -248,7 +249,7 @@ class Journal(Batches):
             worker_at: i64 = 0
             if lease is not None:
                 worker_at = self._place_of(lease.worker)
-            write_end(self._part1, job, end, now_ms, worker_at, identity)
+            write_end(self._part1, job, lease, end, now_ms, worker_at, identity)
             self.record_end = self._here()
         self.newest_event_ms = now_ms
         if waited:
@@ -259,6 +260,16 @@ class Journal(Batches):
         if state == GONE:
             self._kill_older(job, end.why, now_ms)
             self.live_bytes.bury_base(job, self.hot, job.place >> 32)
+
+    def append_abandoned(self, job: Job, lease: Lease, at_ms: i64) -> None:
+        """Append the row of a run that the last boot left open; it changes nothing of the job."""
+        identity = end_identity(job)
+        self.make_room(END_ROOM + len(identity))
+        worker_at = self._place_of(lease.worker) if lease.worker.name else 0
+        end = Transition(job, Cause.ABANDONED, i64(job.state))
+        write_end(self._part1, job, lease, end, at_ms, worker_at, identity)
+        self.records_count += 1
+        self.last_row = self.record_base + self.records_count - 1
 
     def end_size(self, job: Job, fields_size: i64) -> i64:
         """Return the size of the record of an end, with the job's state if that is needed."""

@@ -126,15 +126,16 @@ def recall_history(
     next_record: i64,
     queues: dict[int, Queue],
     last_gone: dict[int, int],
-) -> None:
+) -> i64:
     """Find what can be read as history after a start, and the names of the queues in it.
 
     `queues` has all queues found in the journal, `last_gone` the last record that removed a job of
-    each.
+    each. Returns the record from which on nothing was missing, also of what is too old to be read.
     """
     journal = yard.journal
     history = journal.history
     history.recover([segment for segment in segments if segment.temperature == HOT], next_record)
+    first = history.floor
     history.last_row = journal.last_row
     history.trim(yard.now_ms + journal.wall_offset_ms)
     past: list[tuple[int, int]] = []
@@ -150,3 +151,4 @@ def recall_history(
     for _ in range(len(history.segments) + len(history.past) // FORGOTTEN_AT_ONCE + 2):
         if history.forget_names(journal.segments):
             break
+    return first

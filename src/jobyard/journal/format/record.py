@@ -104,6 +104,9 @@ class Cause:
     HANDED_BACK: Final = 17
     # It became a dead letter, at the end of a run or when it would have been taken once more.
     DEAD_LETTERED: Final = 18
+    # Of END: its boot ended first. Found by the next start, and only for history: the job is as it
+    # is without this record.
+    ABANDONED: Final = 19
 
 
 # In the state of a MOVED: it has a new body, and the previous base stays on disk.
@@ -340,7 +343,13 @@ def end_identity(job: Job) -> bytes:
 
 
 def write_end(
-    out: BytesWriter, job: Job, end: Transition, now_ms: i64, worker_at: i64, identity: bytes
+    out: BytesWriter,
+    job: Job,
+    lease: Lease | None,
+    end: Transition,
+    now_ms: i64,
+    worker_at: i64,
+    identity: bytes,
 ) -> None:
     """Encode the end of a run, with all that history shows of the attempt."""
     changed_fields = end.changed_fields
@@ -353,7 +362,6 @@ def write_end(
     write_i64_le(out, end.rank)
     write_i64_le(out, end.due_ms)
     write_i64_le(out, _stamp_or_ending(job, end.state, end.stamp))
-    lease = job.lease
     door: i64 = 0
     started_ms: i64 = 0
     holder: i64 = 0

@@ -40,7 +40,13 @@ from jobyard.model.family import FAMILY_NAMES
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
 from jobyard.model.members import MemberState
 from jobyard.model.policy import NAME_DEFAULT, name_in, policy_key
-from jobyard.model.topic.history_row import CLAIMED, DEAD_LETTERED, ENQUEUED, HistoryRow
+from jobyard.model.topic.history_row import (
+    ABANDONED,
+    CLAIMED,
+    DEAD_LETTERED,
+    ENQUEUED,
+    HistoryRow,
+)
 
 # Bytes read at once: few for a short page; a long page reads more windows anyway.
 WINDOW_MIN: Final = 64 << 10
@@ -78,6 +84,7 @@ CAUSE_WORDS: Final = _words(
         (Cause.PARKED, "parked"),
         (Cause.HANDED_BACK, "failed"),
         (Cause.DEAD_LETTERED, DEAD_LETTERED),
+        (Cause.ABANDONED, ABANDONED),
     ]
 )
 STATE_WORDS: Final = _words(
@@ -191,11 +198,16 @@ class _Walk:
 
 def read_worker(journal: Batches, segment: Segment, offset: i64) -> str:
     """Return the name that a WORKER record of a segment holds; empty if there is none."""
+    return worker_bytes(journal, segment, offset).decode(errors="replace")
+
+
+def worker_bytes(journal: Batches, segment: Segment, offset: i64) -> bytes:
+    """Return the same name as its bytes, which may end within a letter."""
     size = min(WORKER_ROOM, segment.end - offset)
     if size <= 0:
-        return ""
+        return b""
     name = worker_named(journal.read(segment.number, offset, size), 0)
-    return "" if name is None else name.decode(errors="replace")
+    return b"" if name is None else name
 
 
 def read_past(
