@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jobyard.engine.state.history import has_history, read_history, yard_id
+from jobyard.journal.history.count import rows_up_to
 from jobyard.model.topic.history_row import CLAIMED
 from sim.state import Violation
 
@@ -119,13 +120,17 @@ class Diary:
         found: dict[int, Row] = {}
         cursor = 0
         floor = self._floor
+        page_floor = -1
         while cursor < self._cursor:
             page = read_history(yard, cursor, PAGE_ROWS, to_seq=self._cursor)
+            page_floor = int(page.floor)
             floor = max(floor, int(page.floor))
             found.update((int(row.seq), _row(row)) for row in page.rows)
             if page.head_seq < self._cursor and page.to_seq >= page.head_seq:
                 raise Violation("history", f"{page.head_seq} is the head, {self._cursor} was seen")
             cursor = int(page.to_seq)
+        if floor == page_floor:
+            self._check_count(yard, sum(seq >= floor for seq in found), floor)
         wanted = {seq: row for seq, row in self._seen.items() if seq >= floor}
         found = {seq: row for seq, row in found.items() if seq >= floor}
         self._floor = floor
@@ -135,6 +140,13 @@ class Diary:
             story = f"rows from {floor} to {self._cursor}: lost {lost}, new {new}"
             raise Violation("history", story)
         self._seen = wanted
+
+    def _check_count(self, yard: Yard, count: int, floor: int) -> None:
+        """Compare how many rows were read with how many are counted without reading them."""
+        journal = yard.journal
+        counted = rows_up_to(journal, self._cursor) - rows_up_to(journal, floor - 1)
+        if counted != count:
+            raise Violation("history", f"{count} rows from {floor} on, counted {counted}")
 
 
 def _row(row: HistoryRow) -> Row:

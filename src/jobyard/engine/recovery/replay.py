@@ -58,7 +58,7 @@ from jobyard.journal.format.record import (
     Cause,
     base_length,
     changes_at,
-    is_row_of_gone,
+    is_row,
 )
 from jobyard.journal.format.segment import (
     BATCH_HEADER_SIZE,
@@ -146,8 +146,9 @@ class Replay:
                 self._gone(data, pos)
             else:
                 self._rare(data, pos, kind, length, segment)
-            if kind < KIND_GONE or (kind == KIND_GONE and is_row_of_gone(data, pos)):
+            if is_row(data, pos):
                 journal.last_row = self._record_shift + self.records_count
+                journal.rows_count += 1
             pos += length
             self.records_count += 1
         self._count_batch(head, segment, self.records_count - before)
@@ -160,7 +161,8 @@ class Replay:
         if journal.history.is_on:
             newest_ms = journal.newest_event_ms
             history = journal.history
-            history.add_batch(segment, segment.end, first, count, newest_ms, journal.last_row)
+            rows = (journal.last_row, journal.rows_count)
+            history.add_batch(segment, segment.end, first, count, newest_ms, rows)
 
     # -- jobs ---------------------------------------------------------------------------------
 

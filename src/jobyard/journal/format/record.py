@@ -327,6 +327,12 @@ def is_row_of_gone(data: bytes, pos: i64) -> bool:
     return read_i32_le(data, pos + 16) != 0 and data[pos + 2] == 0
 
 
+def is_row(data: bytes, pos: i64) -> bool:
+    """Return whether a record is a row of history."""
+    kind: i64 = data[pos]
+    return kind < KIND_GONE or (kind == KIND_GONE and is_row_of_gone(data, pos))
+
+
 def changes_at(data: bytes, pos: i64) -> i64:
     """Return where the changes in an END begin."""
     return pos + (END_SIZE if data[pos + 51] != 0 else END_SIZE_4)

@@ -234,7 +234,7 @@ def read_past(
     walk.seq = max(from_seq + 1, history.floor)
     walk.bytes_left = bytes_max
     while not walk.is_over():
-        segment = _segment_at(history, walk.seq)
+        segment = segment_at(history, walk.seq)
         if segment is None:
             walk.seq = walk.stop
         elif choice is not None and segment.latest_ms < choice.from_ms:
@@ -251,7 +251,7 @@ def read_past(
     return page
 
 
-def _segment_at(history: History, seq: i64) -> Segment | None:
+def segment_at(history: History, seq: i64) -> Segment | None:
     """Return the first segment with a record of this or a greater number."""
     segments = history.segments
     low: i64 = 0
@@ -265,8 +265,8 @@ def _segment_at(history: History, seq: i64) -> Segment | None:
     return segments[low] if low < len(segments) else None
 
 
-def _point_before(segment: Segment, seq: i64) -> i64:
-    """Return the offset of a batch at or before a record."""
+def point_before(segment: Segment, seq: i64) -> i64:
+    """Return which of the known offsets is that of the last batch at or before a record."""
     records = segment.point_records
     low: i64 = 0
     high: i64 = len(records)
@@ -276,7 +276,7 @@ def _point_before(segment: Segment, seq: i64) -> i64:
             low = middle + 1
         else:
             high = middle
-    return segment.points[max(low - 1, 0)]
+    return max(low - 1, 0)
 
 
 def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
@@ -285,7 +285,7 @@ def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
     walk.enter(segment)
     reader = Reader(journal.storage(), segment)
     reader.window = min(max(WINDOW_MIN, walk.rows_max * ROW_BYTES), WINDOW_MAX)
-    reader.offset = _point_before(segment, walk.seq)
+    reader.offset = segment.points[point_before(segment, walk.seq)]
     while not walk.is_over():
         if walk.seq >= segment.next_record:
             return True
