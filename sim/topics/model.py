@@ -113,7 +113,6 @@ class TopicsModel(LeasedTopics):
                     raise Violation("reply", f"{ask}: {log.incarnation} belonged to another log")
                 self.incarnations.add(log.incarnation)
             wanted["incarnation"] = str(log.incarnation)
-            wanted["head_row_seq"] = log.head
             if log.cursor is not None:
                 wanted["cursors"] = answer.body.get("cursors")
         else:
@@ -129,6 +128,7 @@ class TopicsModel(LeasedTopics):
             wanted["incarnation"] = f"{yard_id(self.yard)}-{number}"
             if "cursors" in answer.body:
                 wanted["cursors"] = answer.body["cursors"]
+        wanted["head_row_seq"] = wanted["head_seq"]
         self._same(ask, answer, wanted)
         return self._newest(ask.name)
 
@@ -148,7 +148,7 @@ class TopicsModel(LeasedTopics):
         holds, is_forced = bool(ask.fields["hold"]), bool(ask.fields.get("force"))
         is_new = log.set_cursor(seq, holds=holds, is_forced=is_forced, now=self.now)
         self.reach("cursor holds records" if holds else "cursor set")
-        wanted = (201 if is_new else 200, seq, log.head - seq)
+        wanted = (201 if is_new else 200, seq, sum(each > seq for each in log.rows))
         if (answer.status, answer.body.get("seq"), answer.body.get("lag")) != wanted:
             raise Violation("reply", f"{ask}: {answer.status} {answer.body}")
         return self.batch

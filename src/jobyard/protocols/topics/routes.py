@@ -4,7 +4,7 @@ from functools import partial
 from typing import Final
 
 from jobyard.protocols.http.routes import Route, Routes
-from jobyard.protocols.topics.admin import cursors, health, routers, topics
+from jobyard.protocols.topics.admin import cursors, health, routers, topic_state, topics
 from jobyard.protocols.topics.api import ANY_KEY, PROBE, TopicsArea
 from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.door import TopicsDoor
@@ -59,7 +59,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
     for method, pattern, serve, action, summary in (
         ("GET", "/v0/topics", topics.list_topics, Scope.READ, "List topics"),
         ("PUT", one, topics.put_topic, Scope.ADMIN, "Create or reconfigure a topic"),
-        ("GET", one, topics.get_topic, Scope.READ, "Show a topic"),
+        ("GET", one, topic_state.get_topic, Scope.READ, "Show a topic"),
         ("DELETE", one, topics.delete_topic, Scope.DELETE, "Delete a topic"),
         ("POST", one, writes.write, Scope.WRITE, "Write records"),
         ("POST", f"{one}/diff", reads.diff, Scope.READ, "Read records from a cursor"),

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 
+from jobyard.engine.logs.columns import count_between
 from jobyard.engine.logs.cursors import cursor_head, drop_cursor, set_cursor
-from jobyard.engine.state.history import read_history
+from jobyard.engine.state.history import read_history, rows_after
 from jobyard.errors import Refused
 from jobyard.model.topic.config import FSYNC
 from jobyard.protocols.http.call import HttpCall, HttpRefused
@@ -109,10 +110,25 @@ def cursor_state(door: TopicsDoor, cursor: TopicCursor) -> dict[str, object]:
         "incarnation": cursor.incarnation,
         "hold": cursor.holds,
         "is_broken": cursor.is_broken,
-        "lag": int(max(_head_seq(yard, cursor.topic) - cursor.seq, 0)),
+        "lag": int(_lag(yard, cursor)),
         "lag_ms": int(_lag_ms(door, cursor)),
         "updated_ms": int(cursor.updated_ms),
     }
+
+
+def _lag(yard: Yard, cursor: TopicCursor) -> i64:
+    """Return how many records, jobs or rows a reader has not read yet."""
+    if cursor.topic == EVENTS_TOPIC:
+        return rows_after(yard, cursor)
+    head = _head_seq(yard, cursor.topic)
+    log = yard.logs.get(cursor.topic)
+    if log is None:
+        return max(head - cursor.seq, 0)
+    first = log.earliest_seq
+    if cursor.seq - first < head - cursor.seq:
+        # Whole parts of a log are counted at once, and from here there are fewer of them.
+        return log.count - count_between(log, first - 1, cursor.seq)
+    return count_between(log, cursor.seq, head)
 
 
 def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:

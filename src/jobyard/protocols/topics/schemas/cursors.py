@@ -39,7 +39,7 @@ _FIELDS: Final[dict[str, Schema]] = {
     "incarnation": _TEXT,
     "hold": FLAG,
     "is_broken": {**FLAG, "description": "Records after seq were removed although it held them."},
-    "lag": {**WHOLE_NUMBER, "description": "Seqs after it; some may have no record."},
+    "lag": {**WHOLE_NUMBER, "description": "Records or rows after it; for a queue, jobs put."},
     "lag_ms": {**WHOLE_NUMBER, "description": "Age of the first record after it, 0 for none."},
     "updated_ms": WHOLE_NUMBER,
 }

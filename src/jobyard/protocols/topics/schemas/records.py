@@ -165,7 +165,7 @@ _STATE: Final[Schema] = {
         "read_only": {**FLAG, "description": "Only for _events."},
         "head_row_seq": {
             **WHOLE_NUMBER,
-            "description": "Only for logs: the last seq that is a record, or a row of _events.",
+            "description": "The last seq that is a record, a job, or a row of _events.",
         },
         "cursors": {"type": "array", "items": CURSOR_STATE},
         "queue": {
@@ -467,6 +467,12 @@ _KEY: Final = Parameter(
     place="header",
 )
 _IF_EMPTY: Final = Parameter("if_empty", FLAG, "Refuse if the topic has records.")
+_AFTER_SEQ: Final = Parameter(
+    "after_seq", WHOLE_NUMBER, "Wait for a row beyond this seq; needs wait_ms."
+)
+_WAIT_MS: Final = Parameter(
+    "wait_ms", WHOLE_NUMBER, "Wait at most this long for it, clamped to 30 seconds."
+)
 PAGING: Final = (
     Parameter("prefix", ANY_TEXT, "Only names that begin with this."),
     Parameter("page_size", WHOLE_NUMBER, "Entries per page, clamped to 1 to 1000."),
@@ -498,7 +504,9 @@ SHAPES: Final[dict[str, RouteSchemas]] = {
         answers={200: _MADE, 201: _MADE},
         refusals=(*BODY_REFUSALS, 403, 409, 429, 507),
     ),
-    f"GET {_ONE}": RouteSchemas(answers={200: _STATE}, refusals=(400, 404)),
+    f"GET {_ONE}": RouteSchemas(
+        query=(_AFTER_SEQ, _WAIT_MS), answers={200: _STATE}, refusals=(400, 404, 429)
+    ),
     f"DELETE {_ONE}": RouteSchemas(
         query=(_IF_EMPTY,), answers={200: _REMOVED}, refusals=(400, 403, 409, 507)
     ),
