@@ -340,7 +340,12 @@ class Replay:
             self._yard.bodies.recall_result(job)
 
     def _lease(self, data: bytes, pos: i64, segment: Segment) -> None:
-        job = self._yard.jobs.get(read_i64_le(data, pos + 8))
+        job_id = read_i64_le(data, pos + 8)
+        if self._runs.is_on:
+            # Also of a job whose base follows, because compaction has moved it.
+            run = OpenRun(data, pos, self._record_shift + self.records_count, self._offset_ms)
+            self._runs.begin(job_id, run, segment.number)
+        job = self._yard.jobs.get(job_id)
         if job is None:
             return
         journal = self._journal
@@ -348,9 +353,6 @@ class Replay:
         self._catch_up(job, journal.newest_event_ms)
         self._yard.apply_taken(job, None)
         journal.live_bytes.trail(job, segment)
-        if self._runs.is_on:
-            run = OpenRun(data, pos, self._record_shift + self.records_count, self._offset_ms)
-            self._runs.begin(job.id, run, segment.number)
 
     def _end(self, data: bytes, pos: i64, length: i64) -> None:
         job_id = read_i64_le(data, pos + 8)
