@@ -343,11 +343,7 @@ class TopicsFinale(BunFinale):
                 for name in list(model.logs):
                     self._ask(last, "put", name, {"type": "log"})
             for name in list(model.queues):
-                self._ask(last, "claim", name, {"node": "last", "max": 1000})
-                held = [job.seq for job in model.queues[name].jobs.values() if job.holder]
-                self._ask(last, "ack", name, {"node": "last", "seqs": held})
-                if model.queues[name].dead():
-                    self._ask(last, "redrive", name, {"max": 1000})
+                self._drain_queue(last, name)
             for name in list(model.logs):
                 self._ask(last, "diff", name, {"limit": 1000})
                 self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})
@@ -364,6 +360,15 @@ class TopicsFinale(BunFinale):
         self._ask(last, "list", PREFIX, {})
         world.close_http(last)
         super().play()
+
+    def _drain_queue(self, last: HttpLine, name: str) -> None:
+        """Finish all jobs of a queue that can be claimed, and bring its dead jobs back."""
+        queue = self._topics.topics.queues[name]
+        self._ask(last, "claim", name, {"node": "last", "max": 1000})
+        held = [job.seq for job in queue.jobs.values() if job.holder]
+        self._ask(last, "ack", name, {"node": "last", "seqs": held})
+        if queue.dead():
+            self._ask(last, "redrive", name, {"max": 1000})
 
     def _ask(self, last: HttpLine, verb: str, name: str, fields: dict[str, object]) -> None:
         self._topics.request(last, [Ask(verb, name, fields)])
