@@ -165,13 +165,15 @@ class Recall:
             self._same("transactions", facts_of(yard), memory.txns)
             self._check_leases(memory.leases)
 
-    def _check_leases(self, wanted: dict[tuple[str, int], str]) -> None:
+    def _check_leases(self, wanted: dict[tuple[str, int], tuple[str, int]]) -> None:
         """Check that the leases of claim sets came back."""
-        for (name, seq), lease_id in wanted.items():
+        for (name, seq), known in wanted.items():
             jobs = {int(job.key): job for job in jobs_of(self._yard, name)}
             lease = None if seq not in jobs else jobs[seq].lease
-            found = "" if lease is None else lease_name(self._yard, lease)
-            self._same(f"lease of job {seq} of {name}", found, lease_id)
+            found = None
+            if lease is not None:
+                found = lease_name(self._yard, lease), int(lease.sort_key)
+            self._same(f"lease of job {seq} of {name}", found, known)
 
     def _same(self, what: str, found: object, wanted: object) -> None:
         if found != wanted:

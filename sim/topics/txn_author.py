@@ -24,7 +24,8 @@ _QUEUES: Final = (PATIENT, DEADLY, EITHER)
 NODE: Final = "set"
 _MORE_ODDS: Final = 0.15
 _CURSOR_ODDS: Final = 0.15
-_LETTER_ODDS: Final = 0.4
+_LETTER_ODDS: Final = 0.3
+_DEADLY_ODDS: Final = 0.8
 
 
 class TxnAuthor:
@@ -171,11 +172,12 @@ class TxnAuthor:
             held = [job for job in queue.jobs.values() if job.holder == NODE]
             some = [job for job in held if rng.random() < 0.7]
             done: list[list[object]] = [[job.seq, job.lease_id] for job in some[::2]]
+            letter_odds = _DEADLY_ODDS if queue.name == DEADLY else _LETTER_ODDS
             back: list[list[object]] = []
             dead: list[list[object]] = []
             for job in some[1::2]:
                 error = more_rng.choice(("", "boom", "no \N{SNOWMAN}", "x" * 200))
-                if more_rng.random() < _LETTER_ODDS:
+                if more_rng.random() < letter_odds:
                     dead.append([job.seq, job.lease_id, error])
                 else:
                     back.append([job.seq, job.lease_id, 0, error])

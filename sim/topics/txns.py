@@ -79,15 +79,15 @@ def memory_of(book: TxnBook) -> Reply:
     }
 
 
-def leases_of(model: TopicsModel) -> dict[tuple[str, int], str]:
-    """Return the names of the leases that outlive the server."""
-    found: dict[tuple[str, int], str] = {}
+def leases_of(model: TopicsModel) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return the names and deadlines of the leases that outlive the server."""
+    found: dict[tuple[str, int], tuple[str, int]] = {}
     for (name, _), one in model.txns.sets.items():
         queue = model.queues.get(name)
         for seq, lease_id in one.names.items():
             job = None if queue is None else queue.jobs.get(seq)
             if job is not None and job.lease_id == lease_id:
-                found[name, seq] = lease_id
+                found[name, seq] = lease_id, job.deadline
     return found
 
 

@@ -348,7 +348,11 @@ class TopicsFinale(BunFinale):
                 # A dead letter may be larger than its log may ever be.
                 for name in list(model.logs):
                     self._ask(last, "put", name, {"type": "log"})
-            self._empty_topics(last)
+            for name in list(model.queues):
+                self._drain_queue(last, name)
+            for name in list(model.logs):
+                self._ask(last, "diff", name, {"limit": 1000})
+                self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})
             self._settle()
             is_behind = any(router.is_behind for router in model.routers.values())
             if not is_behind and not any(queue.jobs for queue in model.queues.values()):
@@ -363,18 +367,14 @@ class TopicsFinale(BunFinale):
         world.close_http(last)
         super().play()
 
-    def _empty_topics(self, last: HttpLine) -> None:
-        """Finish what can be claimed, bring dead jobs back, and delete what logs hold."""
-        model = self._topics.topics
-        for name in list(model.queues):
-            self._ask(last, "claim", name, {"node": "last", "max": 1000})
-            held = [job.seq for job in model.queues[name].jobs.values() if job.holder]
-            self._ask(last, "ack", name, {"node": "last", "seqs": held})
-            if model.queues[name].dead():
-                self._ask(last, "redrive", name, {"max": 1000})
-        for name in list(model.logs):
-            self._ask(last, "diff", name, {"limit": 1000})
-            self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})
+    def _drain_queue(self, last: HttpLine, name: str) -> None:
+        """Finish all jobs of a queue that can be claimed, and bring its dead jobs back."""
+        queue = self._topics.topics.queues[name]
+        self._ask(last, "claim", name, {"node": "last", "max": 1000})
+        held = [job.seq for job in queue.jobs.values() if job.holder]
+        self._ask(last, "ack", name, {"node": "last", "seqs": held})
+        if queue.dead():
+            self._ask(last, "redrive", name, {"max": 1000})
 
     def _ask(self, last: HttpLine, verb: str, name: str, fields: dict[str, object]) -> None:
         self._topics.request(last, [Ask(verb, name, fields)])

@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-import signal
 import threading
 from collections.abc import Iterator
 from http.client import HTTPException
@@ -11,34 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers.http import HttpYard, Topics
+from tests.support.servers.http import Boot, Topics
 
 CYCLES = 20
-FLAGS = ("--segment-size", "64KiB")
 LOST = (OSError, HTTPException)
-
-
-class Boot:
-    """A data directory, and the server that runs on it now."""
-
-    def __init__(self, folder: Path) -> None:
-        self._flags = ("--data", str(folder), *FLAGS)
-        self.yard = HttpYard(*self._flags)
-
-    def connect(self) -> Topics:
-        """Open a connection."""
-        return Topics(self.yard.address)
-
-    def kill(self) -> None:
-        """Send SIGKILL, and start again."""
-        self.yard.process.signal(signal.SIGKILL)
-        self.yard.process.wait()
-        self.yard.close()
-        self.yard = HttpYard(*self._flags)
-
-    def close(self) -> None:
-        """End it."""
-        self.yard.close()
 
 
 class Ledger:
