@@ -21,7 +21,13 @@ from jobyard.engine.jobs.put import (
     way_room,
 )
 from jobyard.engine.logs.logs import WriteDraft, append_drafted, draft, floor_for
-from jobyard.engine.state.record_keys import check_new_keys, compare_keys, keys_of, keys_room
+from jobyard.engine.state.record_keys import (
+    check_new_keys,
+    compare_keys,
+    keys_of,
+    keys_room,
+    owner_seq_of,
+)
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.job_batch import JobBatch, NewRecord
 from jobyard.engine.topics.staged_rows import StagedRow, read_staged
@@ -148,13 +154,13 @@ class CommitTarget:
         return done
 
     def _is_new(self, row: StagedRow, now_ms: i64) -> bool:
-        """Note the key of a record; return whether the record is no duplicate."""
+        """Note key and id of a record; return whether the record is no duplicate."""
         count = self._count
         self._count += 1
         keys = self.keys
         digest = row.key_digest
         if keys is None:
-            if not digest:
+            if not digest and not row.job_id:
                 return True
             keys = NewKeys()
             keys.add_unkeyed(count)
@@ -167,8 +173,10 @@ class CommitTarget:
                 known = table.seq_if_valid(digest, table.valid_after(now_ms))
         else:
             keys.digests.append(b"")
+        if row.job_id:
+            keys.add_job_id(row.job_id)
         before = len(keys.kept)
-        keys.sort_in(digest, known)
+        keys.sort_in(digest, known, row.job_id, owner_seq_of(self._yard, row.job_id))
         return len(keys.kept) > before
 
     def has_same_duplicates(self, now_ms: i64) -> bool:
@@ -177,7 +185,7 @@ class CommitTarget:
         if keys is None:
             return True
         kept = keys.kept
-        compare_keys(keys_of(self._yard, self.name), keys, now_ms)
+        compare_keys(self._yard, keys_of(self._yard, self.name), keys, now_ms)
         return keys.kept == kept
 
     def check_keys(self, config: TopicConfig, now_ms: i64) -> None:
@@ -341,6 +349,9 @@ class QueueTarget(CommitTarget):
         record.is_binary = row.is_binary
         record.delay_ms = row.delay_ms
         record.priority = row.priority
+        record.name = row.name
+        record.job_id = row.job_id
+        record.max_attempts = row.max_attempts
         batch = self._batch
         batch.add(record)
         new_job = batch.new_jobs[len(batch.new_jobs) - 1]
@@ -387,12 +398,13 @@ class QueueTarget(CommitTarget):
         """Return the size of the jobs, of evictions, and of what routers add."""
         queue = self._queue
         count: i64 = len(self._jobs)
-        room = room_for_all(queue, self._batch.new_jobs, self._batch.room)
+        room = room_for_all(queue, self._batch.new_jobs, self._batch.whole_room())
         return room + self._way_room + END_ROOM * count + self.keys_room() + _SLACK
 
     def make_way(self, now_ms: i64) -> None:
         """Evict the oldest jobs if the caps require it."""
-        if self.keys is not None and self._jobs and self._queue.config is None:
+        has_keys = self.keys is not None and len(self.keys.fresh) > 0
+        if has_keys and self._jobs and self._queue.config is None:
             # It must outlive its jobs, as their keys do.
             set_queue_config(self._yard, self._queue, config_of(self._queue), now_ms)
         if self._queue.config is not None and self._jobs:
@@ -412,6 +424,8 @@ class QueueTarget(CommitTarget):
         first_id = yard.journal.next_id
         for job in self._jobs:
             enter(yard, job, now_ms, self._ahead, first_id)
+            if job.details is not None and job.details.custom_id:
+                yard.names.custom.put(job.details.custom_id, job)
         if queue.topic_state is not None:
             queue.topic_state.last_write_ms = now_ms
         held_offers = yard.txns.held_offers

@@ -23,6 +23,8 @@ from jobyard.model.topic.log_rows import LogRows, binary_text
 _MORE: Final = b'"$more":'
 # Of what follows it, without the digest of a key.
 _MORE_FIELDS: Final = 4
+# Behind the digest, if the row has any of these: id, name and limit of its job.
+_JOB_FIELDS: Final = 3
 _DIGEST_SIZE: Final = 16
 
 
@@ -48,6 +50,14 @@ class StagedRow:
         self.with_seq: i64 = 0
         # Of its key; empty if it has none.
         self.key_digest: bytes = b""
+        # What its job is called, the id that its client chose, and how often it may be delivered.
+        self.name: str = ""
+        self.job_id: str = ""
+        self.max_attempts: i64 = 0
+
+    def is_for_queue(self) -> bool:
+        """Return whether it has fields that only jobs have."""
+        return self.name != "" or self.job_id != "" or self.max_attempts > 0
 
 
 @final
@@ -77,11 +87,14 @@ class ChunkDraft:
 
 def _label_of(row: StagedRow) -> bytes:
     label = label_of(b'"$tag":', row.tag) + label_of(b'"$node":', row.node)
-    if row.delay_ms != 0 or row.priority != 0 or row.with_seq != 0 or row.key_digest:
+    is_plain = row.delay_ms == 0 and row.priority == 0 and row.with_seq == 0
+    if not is_plain or row.key_digest or row.is_for_queue():
         more: list[object] = [int(row.delay_ms), int(row.priority)]
         more += [row.with_queue, int(row.with_seq)]
-        if row.key_digest:
+        if row.key_digest or row.is_for_queue():
             more.append(b64encode(row.key_digest).decode())
+        if row.is_for_queue():
+            more += [row.job_id, row.name, int(row.max_attempts)]
         label = b"".join([label, _MORE, json.dumps(more, separators=(",", ":")).encode(), b","])
     return label
 
@@ -120,4 +133,6 @@ def _row_at(chunk: LogChunk, slot: i64, text: bytes) -> StagedRow:
         row.delay_ms, row.priority, row.with_queue, row.with_seq = more[:_MORE_FIELDS]
         if len(more) > _MORE_FIELDS:
             row.key_digest = b64decode(more[_MORE_FIELDS])
+        if len(more) > _MORE_FIELDS + 1:
+            row.job_id, row.name, row.max_attempts = more[-_JOB_FIELDS:]
     return row

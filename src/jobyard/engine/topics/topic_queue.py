@@ -32,7 +32,7 @@ from jobyard.engine.jobs.put import enter, evict_excess, free_seqs, make_job, ro
 from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.take import offer, take_one
 from jobyard.engine.logs.erase import erase_seqs
-from jobyard.engine.state.record_keys import keys_room
+from jobyard.engine.state.record_keys import keys_room, owner_seq_of
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.job_batch import JobBatch, NewRecord, new_record_of
 from jobyard.engine.topics.topic_setup import (
@@ -179,7 +179,7 @@ def produce_batch(
             return Produced(known.first_seq, last_seq, yard.journal.appended, is_deduped=True)
     new_jobs = batch.new_jobs
     keys = batch.record_keys
-    if keys is not None and queue.config is None:
+    if keys is not None and keys.fresh and queue.config is None:
         # It must outlive its jobs, as their keys do.
         set_queue_config(yard, queue, config_of(queue), now_ms)
     room = _room_of(queue, batch, key)
@@ -205,7 +205,7 @@ def produce_batch(
 
 def _room_of(queue: Queue, batch: JobBatch, key: str) -> i64:
     """Return the most journal bytes that a write takes."""
-    room = room_for_all(queue, batch.new_jobs, batch.room)
+    room = room_for_all(queue, batch.new_jobs, batch.whole_room())
     if key:
         room += ENTRY_SIZE + 48 + 4 * len(key)
     if batch.record_keys is not None:
@@ -217,6 +217,9 @@ def record_of_letter(letter: DeadLetter) -> NewRecord:
     """Return a dead letter as the record to write again."""
     record = new_record_of(letter.record)
     record.origin = Origin(letter.origin_id, letter.origin_queue)
+    record.name = letter.name
+    record.job_id = letter.job_id
+    record.max_attempts = letter.max_attempts
     return record
 
 
@@ -565,7 +568,12 @@ def write_again(
     keys: NewKeys | None,
     now_ms: i64,
 ) -> i64:
-    """Turn a dead letter into a job, in one batch with the new key of that; return its seq."""
+    """Turn a dead letter into a job, in one batch with the new key of that; return its seq.
+
+    The job has the id that its client chose for it, unless another job has that by now.
+    """
+    if owner_seq_of(yard, record.job_id) > 0:
+        record.job_id = ""
     batch = JobBatch(yard)
     batch.add(record)
     batch.record_keys = keys

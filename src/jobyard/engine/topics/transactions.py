@@ -80,6 +80,10 @@ class StageExpired(Refused):
     """The stages of the transaction have expired."""
 
 
+class SameJobId(Refused):
+    """Records for two queues have the same id for their jobs."""
+
+
 class TooManyRows(Refused):
     """A commit has more records and ends of runs than may enter at one moment."""
 
@@ -291,11 +295,14 @@ class Commit(Task):
             check_count(yard, request.name)
         if self._chunks:
             self._check_chunks()
+        job_ids: set[str] = set()
         for target in self._targets:
             log = yard.logs.get(target.name)
             if log is not None:
                 # Not while records of the commit are appended.
                 trim(yard, log, now_ms)
+            if target.keys is not None:
+                _check_job_ids(target.keys.kept_job_ids(), job_ids)
             if not target.is_there() and log is None and target.name not in yard.queues:
                 raise TargetMissing(target.name)
 
@@ -440,6 +447,14 @@ class Commit(Task):
             for topic, chunks in self._chunks.items():
                 self._targets.append(target_of(yard, topic, chunks, now_ms))
             self._prepare(_ALL, now_ms)
+
+
+def _check_job_ids(more: list[str], job_ids: set[str]) -> None:
+    """Refuse ids that records for another queue have too; add the others."""
+    for job_id in more:
+        if job_id in job_ids:
+            raise SameJobId(f"records for two queues have the job_id {job_id}")
+    job_ids.update(more)
 
 
 def _answer(topics: dict[str, dict[str, int]], runs: HeldRuns, cursors_count: int) -> str:

@@ -10,7 +10,7 @@ from jobyard.engine.topics.commit_targets import TargetFull, TargetKeysFull, Tar
 from jobyard.engine.topics.fences import Fenced, raise_fence
 from jobyard.engine.topics.staged_rows import StageDamaged
 from jobyard.engine.topics.stages import StagesFull, TooManyTxns, TxnCommitted, TxnDiffers
-from jobyard.engine.topics.transactions import Incomplete, StageExpired, TooManyRows
+from jobyard.engine.topics.transactions import Incomplete, SameJobId, StageExpired, TooManyRows
 from jobyard.errors import Refused
 from jobyard.protocols.http.call import HttpRefused
 from jobyard.protocols.topics.body import invalid, text, whole
@@ -29,6 +29,7 @@ _STATUSES: Final[tuple[tuple[type[Refused], int, str], ...]] = (
     (TxnCommitted, 409, "committed"),
     (TxnDiffers, 409, "txn_differs"),
     (Incomplete, 409, "incomplete"),
+    (SameJobId, 409, "same_job_id"),
     (ClaimDiffers, 409, "claim_differs"),
     (ClaimInProgress, 409, "in_progress"),
     (StageExpired, 410, "txn_expired"),

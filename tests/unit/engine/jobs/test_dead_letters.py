@@ -424,6 +424,24 @@ def test_the_origin_of_a_letter_that_a_client_wrote_is_not_trusted() -> None:
     assert [row.origin_id for row in events_of(site, ENQUEUED)] == [7, 0, 8, 0, 0, 0]
 
 
+def test_labels_in_a_letter_that_a_client_wrote_are_checked() -> None:
+    site = Topic(MemoryStorage(), given=POISON)
+    log = open_log(site.yard, "t.dlq", read_config({}), site.now_ms)
+    labels = ('"a\\ud800"', "7", '"' + "x" * 257 + '"', '"b"')
+    for label in labels:
+        meta = (
+            f'{{"$dead_letter_from":"t","$dead_letter_name":{label},'
+            f'"$dead_letter_client_id":{label},"$dead_letter_max_attempts":"-1"}}'
+        )
+        append(site.yard, log, [LogRecord(b"1", meta.encode())], "", site.now_ms)
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 4
+    jobs = site.peek()
+    ids = ["" if job.details is None else job.details.custom_id for job in jobs]
+    assert ids == ["a?", "", "", "b"]
+    assert [job.policy.name for job in jobs] == ["a?", "default", "default", "b"]
+    assert {int(job.policy.max_attempts) for job in jobs} == {0}
+
+
 @pytest.mark.parametrize("end", [topic_queue.nack, topic_queue.give_up])
 def test_many_long_errors_do_not_fill_the_memory(end: Callable[..., object]) -> None:
     site = Topic(MemoryStorage(), budget=5000)

@@ -20,6 +20,7 @@ from jobyard.journal.bodies import place_text
 from jobyard.journal.history.reader import FAMILIES, STATE_WORDS
 from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.job import BLOCKED, BYTES, DEAD, DELAYED, DONE, JSON, LEASED, READY, Job
+from jobyard.model.policy import NAME_DEFAULT
 from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.protocols.topics.body import invalid
 from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE, RowPage, RowSource
@@ -158,7 +159,7 @@ class JobColumns:
         lease = job.lease
         record_meta = record_meta_of(job)
         client_id.add_known(b"" if details is None else _encoded(details.custom_id))
-        name.add_known(_encoded(job.policy.name) if job.family in (BUNQUEUE, GLIDE) else b"")
+        name.add_known(_encoded(_name_of(job)))
         queue.add(self._queue_name)
         state.add(STATE_WORDS[job.state].encode())
         family.add(FAMILIES[job.family].encode())
@@ -170,6 +171,12 @@ class JobColumns:
 
 def _encoded(text: str) -> bytes:
     return text.encode(errors="replace") if text else b""
+
+
+def _name_of(job: Job) -> str:
+    """Return the name of a job; empty if its door names no jobs, or its writer did not."""
+    name = job.policy.name
+    return name if job.family in (BUNQUEUE, GLIDE) or name != NAME_DEFAULT else ""
 
 
 def _error_of(job: Job) -> str:

@@ -43,6 +43,7 @@ from jobyard.protocols.topics.schemas.basic import (
 )
 from jobyard.protocols.topics.schemas.cursors import CURSOR_STATE
 from jobyard.protocols.topics.schemas.keys import (
+    JOB_LABELS,
     KEY_CONFIG_FIELDS,
     KEYED_FIELDS,
     RECORD_KEY,
@@ -240,6 +241,7 @@ _NEW_RECORD: Final[Schema] = {
         "data": ANY_JSON,
         "data_b64": {**DATA_B64, "type": ["string", "null"]},
         "key": RECORD_KEY,
+        **JOB_LABELS,
         "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
         "node": {
             **MAYBE_NODE,

@@ -21,7 +21,7 @@ from jobyard.protocols.topics.schemas.basic import (
     WHOLE_NUMBER,
 )
 from jobyard.protocols.topics.schemas.cursors import CURSOR_FIELDS, CURSOR_NAME
-from jobyard.protocols.topics.schemas.keys import RECORD_KEY, STRICT
+from jobyard.protocols.topics.schemas.keys import JOB_LABELS, RECORD_KEY, STRICT
 from jobyard.protocols.topics.schemas.leases import (
     CLAIM_ANSWER,
     EPOCH,
@@ -52,6 +52,7 @@ _RECORD: Final[Schema] = {
         "node": {"type": ["string", "null"], "maxLength": writes.NODE_MAX},
         "meta": {"anyOf": [META, {"type": "null"}]},
         "key": RECORD_KEY,
+        **JOB_LABELS,
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,

@@ -32,7 +32,13 @@ from jobyard.protocols.topics.find import find_queue, no_topic
 from jobyard.protocols.topics.limits import check_bytes
 from jobyard.protocols.topics.names import check_topic_name
 from jobyard.protocols.topics.records.keys import read_key
-from jobyard.protocols.topics.records.writes import KEYS_MAX, RECORDS_MAX, record_of, too_many
+from jobyard.protocols.topics.records.writes import (
+    KEYS_MAX,
+    RECORD_FIELDS,
+    RECORDS_MAX,
+    record_of,
+    too_many,
+)
 from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields
@@ -52,9 +58,7 @@ CHUNKS_MAX: Final = 1 << 20
 QUEUE_NAME_MAX: Final = 256
 
 _FIELDS: Final = frozenset({"topic", "part", "attempt", "chunk", "records", "strict"})
-_RECORD_FIELDS: Final = frozenset(
-    {"data", "data_b64", "meta", "tag", "node", "delay_ms", "priority", "with", "key"}
-)
+_RECORD_FIELDS: Final = RECORD_FIELDS | {"with"}
 _RECORD_UNITS: Final = 3
 _KEYED_UNITS: Final = 4
 _BYTES_PER_UNIT: Final = 1024
@@ -73,6 +77,8 @@ class StageReading(Task):
         self._is_strict: bool = False
         self._node: str = ""
         self.draft = ChunkDraft()
+        # Whether a record has fields that only jobs have.
+        self.has_job_fields: bool = False
 
     def fields(self) -> JsonFields:
         """Return the fields of a body that was read to its end."""
@@ -113,6 +119,7 @@ class StageReading(Task):
         if self.draft.rows.count() >= RECORDS_MAX:
             raise too_many()
         row = _row_of(one)
+        self.has_job_fields = self.has_job_fields or row.is_for_queue()
         self.draft.add(row)
         if self.draft.rows.is_too_large:
             raise HttpRefused(400, "record_too_large", "the labels of a record are too long")
@@ -126,6 +133,9 @@ def _row_of(one: JsonFields) -> StagedRow:
     row.is_binary = record.is_binary
     row.delay_ms = record.delay_ms
     row.priority = record.priority
+    row.name = record.name
+    row.job_id = record.job_id
+    row.max_attempts = record.max_attempts
     key = read_key(one)
     if key:
         row.key_digest = digest_of(key)
@@ -156,6 +166,8 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     name = call.params[0]
     fields = reading.fields()
     topic = staged_topic(door, call, fields)
+    if reading.has_job_fields and topic in door.yard.logs:
+        raise invalid("name, job_id and max_attempts are for jobs, and the topic is a log")
     part = needed_whole(fields, b"part", PART_MAX)
     attempt = needed_whole(fields, b"attempt", ATTEMPT_MAX)
     number = needed_whole(fields, b"chunk", CHUNKS_MAX - 1)
