@@ -12,6 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from jobyard.client import JobyardError
 from jobyard.client.txns import Transactions
 from jobyard.spark.write.options import WriteOptions, check_columns, write_options
+from jobyard.spark.write.records import DEPTH_MAX, KEY_MAX, NODE_MAX, TAG_MAX, VALUE_MAX
 from jobyard.spark.write.sink import (
     TaskWriter,
     TaskWritten,
@@ -209,6 +210,23 @@ def test_many_rows_are_sent_in_chunks(yard: HttpYard, topics: Topics) -> None:
     assert len(values(yard, "many")) == 12_001
 
 
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_the_server_takes_the_largest_rows(yard: HttpYard, topics: Topics, kind: str) -> None:
+    name = f"largest.{kind}"
+    create(topics, name, kind)
+    wanted = options(yard, topic=name)
+    wide = "\u00e4"
+    deep = "[" * DEPTH_MAX + "]" * DEPTH_MAX
+    rows = batch(
+        value=['"' + wide * (VALUE_MAX // 2 - 1) + '"', "\xff" * (VALUE_MAX // 2), deep],
+        key=[wide * (KEY_MAX // 2)] * 2 + [None],
+        tag=[wide * (TAG_MAX // 2)] * 3,
+        node=[wide * (NODE_MAX // 2)] * 3,
+    )
+    done = commit_tasks(wanted, [task(wanted, rows, txn=f"largest:{kind}")])
+    assert (done.written, done.duplicates, done.rejected) == (2, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("names", "more", "word"),
     [
@@ -217,6 +235,7 @@ def test_many_rows_are_sent_in_chunks(yard: HttpYard, topics: Topics) -> None:
         ("value prio", {"topic": "t"}, "no column prio"),
         ("value delay_ms", {"topic": "t"}, "must be"),
         ("value topic queue", {}, "mean the same"),
+        ("value headers", {"topic": "t"}, "must be map<string,string>"),
     ],
 )
 def test_wrong_columns_are_refused_with_a_remedy(
@@ -235,6 +254,12 @@ def test_wrong_columns_are_refused_with_a_remedy(
         ({"topic": "t", "queue": "q"}, "set one of them"),
         ({"topic": "t", "commit": "maybe"}, "is not one of staged, direct"),
         ({"topic": "t", "commit": "direct", "txn": "x"}, "has no transaction"),
+        ({"topic": "t", "txn": "a b"}, "'a b' is no name"),
+        ({"topic": "t", "txn": "x" * 257}, "is no name"),
+        ({"topic": "t", "txn": ""}, "is no name"),
+        ({"topic": ""}, "is not the name of a topic"),
+        ({"topic": '"'}, "is not the name of a topic"),
+        ({"queue": "_events"}, "by the server alone"),
     ],
 )
 def test_wrong_options_are_refused(yard: HttpYard, given: dict[str, str], word: str) -> None:

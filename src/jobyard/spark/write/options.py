@@ -4,6 +4,7 @@ The same rules as for reading: names in any case of letters, and an option that 
 error. What is wrong with options or columns alone is known before any task runs.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -21,13 +22,17 @@ from pyspark.sql.types import (
 
 from jobyard.client import Token
 from jobyard.client.errors import bad_option
-from jobyard.spark.options import Connecting, Given, connecting
+from jobyard.spark.options import EVENTS_TOPIC, Connecting, Given, connecting
 
 STAGED: Final = "staged"
 DIRECT: Final = "direct"
 AUTO: Final = "auto"
 JSON: Final = "json"
 BYTES: Final = "bytes"
+
+# What the server takes as names.
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+TXN_NAME: Final = re.compile(r"[A-Za-z0-9._:~-]{1,256}")
 
 WRITE_NAMES: Final = (
     *("url", "token", "tokenEnv", "tokenFile", "timeoutMs", "maxRetries"),
@@ -48,6 +53,8 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "delay_ms": _WHOLES,
     "node": _TEXTS,
 }
+# In messages, where the type alone does not say it.
+_WORDS: Final[dict[type[DataType], str]] = {MapType: "map<string,string>"}
 # Columns that a read of a topic has and a write has no use for.
 _PASSED_OVER: Final = frozenset({"partition", "seq", "ts", "offset", "timestamp", "timestampType"})
 
@@ -75,8 +82,13 @@ def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptio
     if given.has("topic") and given.has("queue"):
         raise bad_option("topic and queue", "they mean the same: set one of them")
     commit = given.choice("commit", (STAGED, DIRECT))
-    if given.has("txn") and commit == DIRECT:
-        raise bad_option("txn", "a direct write has no transaction")
+    if given.has("txn"):
+        if commit == DIRECT:
+            raise bad_option("txn", "a direct write has no transaction")
+        _check_txn(given.text("txn"))
+    for name in ("topic", "queue"):
+        if given.has(name):
+            _check_topic(name, given.text(name))
     return WriteOptions(
         connecting=connecting(given, token),
         topic=given.text("topic") or given.text("queue"),
@@ -86,6 +98,22 @@ def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptio
         bad_rows_path=given.text("badRowsPath"),
         txn=given.text("txn"),
     )
+
+
+def _check_txn(name: str) -> None:
+    if not TXN_NAME.fullmatch(name):
+        raise bad_option("txn", f"{name!r} is no name: 1 to 256 letters, digits and . _ : ~ -")
+
+
+def _check_topic(option: str, name: str) -> None:
+    if name == EVENTS_TOPIC:
+        raise bad_option(option, f"{EVENTS_TOPIC} is written by the server alone")
+    if not TOPIC_NAME.fullmatch(name):
+        raise bad_option(
+            option,
+            f"{name!r} is not the name of a topic: 1 to 255 letters, digits and . _ : -, "
+            "the first a letter or digit",
+        )
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -114,10 +142,17 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 f"columns are value, {', '.join(_COLUMNS)}",
                 "Drop it, or make it part of value.",
             )
-        if not isinstance(field.dataType, wanted):
-            words = " or ".join(kind.typeName() for kind in wanted)
+        if not isinstance(field.dataType, wanted) or not _is_text_map(field.dataType):
+            words = " or ".join(_WORDS.get(kind, kind.typeName()) for kind in wanted)
             raise bad_option(
                 field.name,
                 f"the column {field.name} is {field.dataType.simpleString()} and must be {words}",
-                f"Write CAST({field.name} AS {wanted[0].typeName().upper()}).",
+                f"Write CAST({field.name} AS {words.partition(' ')[0].upper()}).",
             )
+
+
+def _is_text_map(kind: DataType) -> bool:
+    """Return whether a map has texts only; anything else passes."""
+    return not isinstance(kind, MapType) or (
+        isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    )

@@ -7,26 +7,33 @@ could otherwise add fields or records of its own.
 
 import base64
 import json
+import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple, NoReturn, final
+from typing import Any, Final, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 
-from jobyard.spark.write.options import BYTES, JSON, WriteOptions
+from jobyard.spark.write.options import BYTES, JSON, TOPIC_NAME, WriteOptions
 
 VALUE_MAX: Final = 1 << 20
 KEY_MAX: Final = 256
 TAG_MAX: Final = 256
 NODE_MAX: Final = 128
 HEADERS_MAX: Final = 16 << 10
+HEADERS_COUNT_MAX: Final = 64
+# The server reads 128 levels, of which the call itself takes three.
+DEPTH_MAX: Final = 125
 DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
-TOPIC_MAX: Final = 255
 
 NULL_VALUE: Final = "value is null"
 TOO_LARGE: Final = f"value is longer than {VALUE_MAX} bytes"
+TOO_LARGE_TOGETHER: Final = f"value and headers are longer than {VALUE_MAX} bytes"
 NOT_JSON: Final = "value is not JSON"
 BAD_TOPIC: Final = "topic is missing or not the name of a topic"
+
+# Brackets, and whole strings, in which brackets mean nothing.
+_MARKS: Final = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*"')
 
 
 class Record(NamedTuple):
@@ -79,10 +86,10 @@ class RecordReader:
         found: list[str] = []
         try:
             for value in values:
-                if value is None or len(value) > VALUE_MAX:
+                if value is None or size_of(value) > VALUE_MAX:
                     return None
                 text = value if isinstance(value, str) else value.decode()
-                if not self._is_value(text):
+                if not self._is_value(text) or _is_too_deep(text):
                     return None
                 found.append(f'{{"data":{text}}}')
         except (ValueError, RecursionError):
@@ -93,7 +100,9 @@ class RecordReader:
     def read(self, batch: pa.RecordBatch) -> Iterator[Record | BadRow]:
         """Yield a record or a bad row for each row."""
         columns = {
-            name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)
+            name: _values(batch.column(place))
+            for place, name in enumerate(batch.schema.names)
+            if name != "value"
         }
         values = _texts(batch)
         topics = columns.get("topic") or columns.get("queue") or [None] * batch.num_rows
@@ -109,7 +118,8 @@ class RecordReader:
     def _record(
         self, columns: dict[str, list[object]], place: int, value: bytes | str | None
     ) -> str:
-        parts = ["{", self._data(value)]
+        data, size = self._data(value)
+        parts = ["{", data]
         key = _given(columns, "key", place)
         tag = _given(columns, "tag", place)
         if self._options.key_is_tag:
@@ -123,7 +133,11 @@ class RecordReader:
             parts.append(f',"node":{_label(node, "node", NODE_MAX)}')
         headers = _given(columns, "headers", place)
         if headers is not None:
-            parts.append(f',"meta":{_meta(headers)}')
+            assert isinstance(headers, list)
+            meta = _meta(headers)
+            if size + size_of(meta) > VALUE_MAX:
+                raise _Unfit(TOO_LARGE_TOGETHER)
+            parts.append(f',"meta":{meta}')
         for name, least, most in (
             ("delay_ms", 0, DELAY_MS_MAX),
             ("priority", -PRIORITY_MAX, PRIORITY_MAX),
@@ -137,23 +151,22 @@ class RecordReader:
         parts.append("}")
         return "".join(parts)
 
-    def _data(self, value: bytes | str | None) -> str:
-        """Return the data of a record: JSON text as it is, anything else as bytes."""
+    def _data(self, value: bytes | str | None) -> tuple[str, int]:
+        """Return the data of a record, JSON text as it is, anything else as bytes; and its size."""
         if value is None:
             raise _Unfit(NULL_VALUE)
-        if len(value) > VALUE_MAX:
+        size = size_of(value)
+        if size > VALUE_MAX:
             raise _Unfit(TOO_LARGE)
         wanted = self._options.value_format
         if wanted != BYTES:
             text = self._json_text(value)
             if text is not None:
-                return f'"data":{text}'
+                return f'"data":{text}', size
             if wanted == JSON:
                 raise _Unfit(NOT_JSON)
         data = value.encode() if isinstance(value, str) else value
-        if len(data) > VALUE_MAX:
-            raise _Unfit(TOO_LARGE)
-        return f'"data_b64":"{base64.b64encode(data).decode()}"'
+        return f'"data_b64":"{base64.b64encode(data).decode()}"', size
 
     def _json_text(self, value: bytes | str) -> str | None:
         """Return a value as JSON text, or None if it is none."""
@@ -162,11 +175,9 @@ class RecordReader:
             if not self._is_value(text):
                 # Spaces around it, or no JSON.
                 self._decode(text)
-            # A lone surrogate could not be sent.
-            text.encode()
         except (ValueError, RecursionError):
             return None
-        return text
+        return None if _is_too_deep(text) else text
 
     def _is_value(self, text: str) -> bool:
         """Return whether a text is one JSON value without spaces around it."""
@@ -176,24 +187,64 @@ class RecordReader:
             return False
 
 
+def size_of(text: bytes | str) -> int:
+    """Return the size of a text in bytes, as the server counts."""
+    if isinstance(text, bytes) or text.isascii():
+        return len(text)
+    return len(text.encode())
+
+
+def _is_too_deep(text: str) -> bool:
+    """Return whether JSON is nested deeper than the server reads."""
+    if len(text) <= 2 * DEPTH_MAX or text.count("[") + text.count("{") <= DEPTH_MAX:
+        return False
+    depth = deepest = 0
+    for mark in _MARKS.findall(text):
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in "]}":
+            depth -= 1
+    return deepest > DEPTH_MAX
+
+
 def _texts(batch: pa.RecordBatch) -> list[bytes | str | None]:
     """Return the values of a batch as texts or bytes; a struct, map or number as its JSON."""
     column = batch.column(batch.schema.get_field_index("value"))
     kind = column.type
     found: list[bytes | str | None]
-    if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
-        found = column.to_pylist()
+    if _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        found = _values(column)
     else:
         found = [
             None if value is None else json.dumps(value, default=_plain, separators=(",", ":"))
             for value in column.to_pylist(maps_as_pydicts="lossy")
         ]
     return found
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; texts as bytes if one of them is not UTF-8.
+
+    Spark does not check its strings.
+    """
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return list(_in_bytes(column).to_pylist())
+
+
+def _in_bytes(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_map(kind):
+        entries = [_in_bytes(column.keys), _in_bytes(column.items)]
+        kind = pa.map_(entries[0].type, entries[1].type)
+        return column.cast(kind)
+    return column.cast(pa.large_binary()) if _is_text(kind) else column
 
 
 def _plain(value: object) -> object:
@@ -209,11 +260,10 @@ def _given(columns: dict[str, list[object]], name: str, place: int) -> object:
 
 
 def _topic(value: object) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= TOPIC_MAX or not value.isascii():
+    name = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name):
         raise _Unfit(BAD_TOPIC)
-    if not value[0].isalnum() or not all(c.isalnum() or c in "._:-" for c in value):
-        raise _Unfit(BAD_TOPIC)
-    return value
+    return name
 
 
 def _label(value: object, name: str, most: int) -> str:
@@ -227,12 +277,19 @@ def _label(value: object, name: str, most: int) -> str:
     return json.dumps(text)
 
 
-def _meta(headers: object) -> str:
-    pairs = dict(headers) if isinstance(headers, list | dict) else {}
-    text = json.dumps(pairs, default=_plain, separators=(",", ":"))
-    if len(text) > HEADERS_MAX:
-        raise _Unfit(f"headers are longer than {HEADERS_MAX} bytes")
+def _meta(headers: list[tuple[object, object]]) -> str:
+    pairs = {_header(name): _header(value) for name, value in headers}
+    text = json.dumps(pairs, separators=(",", ":"), ensure_ascii=False)
+    if len(pairs) > HEADERS_COUNT_MAX or size_of(text) > HEADERS_MAX:
+        raise _Unfit(f"headers are longer than {HEADERS_MAX} bytes, or over {HEADERS_COUNT_MAX}")
     return text
+
+
+def _header(value: object) -> object:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except ValueError:
+        raise _Unfit("headers are not UTF-8") from None
 
 
 def _sample(value: bytes | str | None) -> str:
