@@ -11,16 +11,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from jobyard.client import JobyardError
 from jobyard.client.txns import Transactions
+from jobyard.spark.write.committing import abort_tasks, commit_tasks
 from jobyard.spark.write.options import WriteOptions, check_columns, write_options
 from jobyard.spark.write.records import DEPTH_MAX, KEY_MAX, NODE_MAX, TAG_MAX, VALUE_MAX
-from jobyard.spark.write.sink import (
-    TaskWriter,
-    TaskWritten,
-    abort_tasks,
-    commit_tasks,
-    decode_written,
-    encode_written,
-)
+from jobyard.spark.write.tasks import TaskWriter, TaskWritten, decode_written, encode_written
 from tests.support.clients.spark import read_batch
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.values.pickled import sent
@@ -266,3 +260,26 @@ def test_wrong_options_are_refused(yard: HttpYard, given: dict[str, str], word: 
     with pytest.raises(JobyardError) as refused:
         options(yard, **given)
     assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [
+        ("/mnt/bad", "/mnt/bad"),
+        ("file:/mnt/bad%20rows", "/mnt/bad rows"),
+        ("file:///mnt/bad", "/mnt/bad"),
+        ("FILE://localhost/mnt/bad", "/mnt/bad"),
+        ("bad", str(Path.cwd() / "bad")),
+    ],
+)
+def test_bad_rows_go_to_a_folder(yard: HttpYard, given: str, folder: str) -> None:
+    assert options(yard, topic="t", badrowspath=given).bad_rows_path == folder
+
+
+@pytest.mark.parametrize(
+    "given", ["s3://lake/bad", "hdfs:/bad", "dbfs:/bad", "file://host/bad", "", "file:"]
+)
+def test_bad_rows_go_nowhere_else(yard: HttpYard, given: str) -> None:
+    with pytest.raises(JobyardError) as refused:
+        options(yard, topic="t", badrowspath=given)
+    assert refused.value.option == "badRowsPath"

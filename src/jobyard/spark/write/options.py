@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from jobyard.client import Token
 from jobyard.client.errors import bad_option
 from jobyard.spark.options import EVENTS_TOPIC, Connecting, Given, connecting
+from jobyard.spark.write.bad_files import local_folder
 
 STAGED: Final = "staged"
 DIRECT: Final = "direct"
@@ -32,14 +33,18 @@ BYTES: Final = "bytes"
 
 # What the server takes as names.
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
-TXN_NAME: Final = re.compile(r"[A-Za-z0-9._:~-]{1,256}")
+TXN_NAME_MAX: Final = 256
+TXN_NAME: Final = re.compile(rf"[A-Za-z0-9._:~-]{{1,{TXN_NAME_MAX}}}")
+# What the transaction of a run of `enqueue` begins with.
+RUN: Final = "run:"
 
 WRITE_NAMES: Final = (
     *("url", "token", "tokenEnv", "tokenFile", "timeoutMs", "maxRetries"),
     *("topic", "queue", "commit", "keyAs", "valueFormat", "badRowsPath", "txn"),
 )
 # Options that Spark passes on with ours.
-_OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
+_CHECKPOINT: Final = "checkpointlocation"
+_OF_SPARK: Final = frozenset({"path", _CHECKPOINT, "queryname"})
 # What a column may be named, and which types it may have; `value` may be anything.
 _TEXTS: Final = (StringType,)
 _WHOLES: Final = (ShortType, IntegerType, LongType)
@@ -73,11 +78,14 @@ class WriteOptions:
     bad_rows_path: str
     # The name of the transaction; empty for one of its own.
     txn: str
+    # Of a stream; empty if Spark does not say.
+    checkpoint: str = ""
 
 
 def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptions:
     """Return the checked options of a write."""
-    own = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+    of_spark = {name: value for name, value in options.items() if name.lower() in _OF_SPARK}
+    own = {name: value for name, value in options.items() if name not in of_spark}
     given = Given(own, WRITE_NAMES)
     if given.has("topic") and given.has("queue"):
         raise bad_option("topic and queue", "they mean the same: set one of them")
@@ -95,8 +103,9 @@ def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptio
         is_staged=commit == STAGED,
         key_is_tag=given.choice("keyAs", ("key", "tag")) == "tag",
         value_format=given.choice("valueFormat", (AUTO, JSON, BYTES)),
-        bad_rows_path=given.text("badRowsPath"),
+        bad_rows_path=local_folder(given.text("badRowsPath")) if given.has("badRowsPath") else "",
         txn=given.text("txn"),
+        checkpoint=next((of_spark[key] for key in of_spark if key.lower() == _CHECKPOINT), ""),
     )
 
 

@@ -41,6 +41,8 @@ class Record(NamedTuple):
 
     topic: str
     body: str
+    # As how many records it counts in a commit: two if it has a key.
+    rows: int = 1
 
 
 class BadRow(NamedTuple):
@@ -111,13 +113,15 @@ class RecordReader:
             self._row += 1
             try:
                 topic = self._options.topic or _topic(topics[place])
-                yield Record(topic, self._record(columns, place, value))
+                body, is_keyed = self._record(columns, place, value)
+                yield Record(topic, body, 2 if is_keyed else 1)
             except _Unfit as why:
                 yield BadRow(row, str(why), _sample(value))
 
     def _record(
         self, columns: dict[str, list[object]], place: int, value: bytes | str | None
-    ) -> str:
+    ) -> tuple[str, bool]:
+        """Return a record, and whether it has a key."""
         data, size = self._data(value)
         parts = ["{", data]
         key = _given(columns, "key", place)
@@ -149,7 +153,7 @@ class RecordReader:
                     raise _Unfit(f"{name} is not between {least} and {most}")
                 parts.append(f',"{name}":{number}')
         parts.append("}")
-        return "".join(parts)
+        return "".join(parts), key is not None
 
     def _data(self, value: bytes | str | None) -> tuple[str, int]:
         """Return the data of a record, JSON text as it is, anything else as bytes; and its size."""
