@@ -24,6 +24,7 @@ from jobyard.client import Token
 from jobyard.client.errors import bad_option
 from jobyard.spark.options import EVENTS_TOPIC, Connecting, Given, connecting
 from jobyard.spark.write.bad_files import local_folder
+from jobyard.spark.write.json_text import unwritable
 
 STAGED: Final = "staged"
 DIRECT: Final = "direct"
@@ -141,7 +142,10 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
     if {"topic", "queue"} <= set(names):
         raise bad_option("topic and queue", "the columns topic and queue mean the same")
     for field in schema.fields:
-        if field.name == "value" or field.name in _PASSED_OVER:
+        if field.name == "value":
+            _check_value(field.dataType)
+            continue
+        if field.name in _PASSED_OVER:
             continue
         wanted = _COLUMNS.get(field.name)
         if wanted is None:
@@ -158,6 +162,16 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 f"the column {field.name} is {field.dataType.simpleString()} and must be {words}",
                 f"Write CAST({field.name} AS {words.partition(' ')[0].upper()}).",
             )
+
+
+def _check_value(kind: DataType) -> None:
+    bad = unwritable(kind)
+    if bad is not None:
+        raise bad_option(
+            "value",
+            f"the column value has {bad.simpleString()} in it, which is not written as JSON here",
+            "Write to_json(value) AS value, or cast that part to a string.",
+        )
 
 
 def _is_text_map(kind: DataType) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 
+from jobyard.spark.write.json_text import ToText, to_text
 from jobyard.spark.write.options import BYTES, JSON, TOPIC_NAME, WriteOptions
 
 VALUE_MAX: Final = 1 << 20
@@ -59,6 +60,9 @@ class _Unfit(Exception):
     """A value that cannot be written; its text is the reason."""
 
 
+_Value = bytes | str | _Unfit | None
+
+
 def _no_constant(text: str) -> NoReturn:
     raise ValueError(text)
 
@@ -88,7 +92,7 @@ class RecordReader:
         found: list[str] = []
         try:
             for value in values:
-                if value is None or size_of(value) > VALUE_MAX:
+                if not isinstance(value, str | bytes) or size_of(value) > VALUE_MAX:
                     return None
                 text = value if isinstance(value, str) else value.decode()
                 if not self._is_value(text) or _is_too_deep(text):
@@ -119,7 +123,7 @@ class RecordReader:
                 yield BadRow(row, str(why), _sample(value))
 
     def _record(
-        self, columns: dict[str, list[object]], place: int, value: bytes | str | None
+        self, columns: dict[str, list[object]], place: int, value: _Value
     ) -> tuple[str, bool]:
         """Return a record, and whether it has a key."""
         data, size = self._data(value)
@@ -155,8 +159,10 @@ class RecordReader:
         parts.append("}")
         return "".join(parts), key is not None
 
-    def _data(self, value: bytes | str | None) -> tuple[str, int]:
+    def _data(self, value: _Value) -> tuple[str, int]:
         """Return the data of a record, JSON text as it is, anything else as bytes; and its size."""
+        if isinstance(value, _Unfit):
+            raise value
         if value is None:
             raise _Unfit(NULL_VALUE)
         size = size_of(value)
@@ -212,19 +218,26 @@ def _is_too_deep(text: str) -> bool:
     return deepest > DEPTH_MAX
 
 
-def _texts(batch: pa.RecordBatch) -> list[bytes | str | None]:
+def _texts(batch: pa.RecordBatch) -> list[_Value]:
     """Return the values of a batch as texts or bytes; a struct, map or number as its JSON."""
     column = batch.column(batch.schema.get_field_index("value"))
     kind = column.type
-    found: list[bytes | str | None]
     if _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        found = _values(column)
-    else:
-        found = [
-            None if value is None else json.dumps(value, default=_plain, separators=(",", ":"))
-            for value in column.to_pylist(maps_as_pydicts="lossy")
-        ]
-    return found
+        return _values(column)
+    made = to_text(kind)
+    try:
+        return [None if value is None else made(value) for value in column.to_pylist()]
+    except (ValueError, OverflowError):
+        # A text that is not UTF-8, a time that Python does not know.
+        return [_text_of(one, made) for one in column]
+
+
+def _text_of(one: pa.Scalar, made: ToText) -> str | _Unfit | None:
+    try:
+        value = one.as_py()
+        return None if value is None else made(value)
+    except (ValueError, OverflowError) as fault:
+        return _Unfit(f"value has no JSON: {type(fault).__name__}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -249,13 +262,6 @@ def _in_bytes(column: pa.Array) -> pa.Array:
         kind = pa.map_(entries[0].type, entries[1].type)
         return column.cast(kind)
     return column.cast(pa.large_binary()) if _is_text(kind) else column
-
-
-def _plain(value: object) -> object:
-    """Return a value that JSON lacks as Spark's `to_json` would show it."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _given(columns: dict[str, list[object]], name: str, place: int) -> object:
@@ -296,8 +302,10 @@ def _header(value: object) -> object:
         raise _Unfit("headers are not UTF-8") from None
 
 
-def _sample(value: bytes | str | None) -> str:
+def _sample(value: _Value) -> str:
     if value is None:
         return "null"
+    if isinstance(value, _Unfit):
+        return ""
     head = value[:60]
     return head if isinstance(head, str) else head.decode("utf-8", "replace")
