@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 from jobyard.client import Answer
 from jobyard.spark.write.options import WriteOptions, write_options
 from jobyard.spark.write.records import (
+    ATTEMPTS_MAX,
     BAD_TOPIC,
+    DELAY_MS_MAX,
     DEPTH_MAX,
     HEADERS_COUNT_MAX,
     HEADERS_MAX,
+    JOB_ID_MAX,
+    JOB_NAME_MAX,
     KEY_MAX,
     NODE_MAX,
+    PRIORITY_MAX,
     TAG_MAX,
     TOO_LARGE,
     VALUE_MAX,
@@ -124,7 +129,11 @@ def test_values_are_measured_in_bytes(kind: pa.DataType, size: int, *, fits: boo
         assert long.reason == TOO_LARGE
 
 
-@pytest.mark.parametrize(("name", "most"), [("key", KEY_MAX), ("tag", TAG_MAX), ("node", NODE_MAX)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("key", KEY_MAX), ("tag", TAG_MAX), ("node", NODE_MAX), ("job_id", JOB_ID_MAX),
+     ("name", JOB_NAME_MAX)],
+)  # fmt: skip
 @pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
 def test_labels_are_measured_in_bytes(name: str, most: int, more: int, *, fits: bool) -> None:
     label = WIDE * (most // 2) + "x" * more
@@ -189,12 +198,45 @@ def test_a_text_that_is_not_utf8_concerns_its_row_only() -> None:
         Record("t", '{"data_b64":"/w=="}'),
         Record("t", '{"data":7}'),
     ]
-    for name in ("key", "tag", "node"):
+    for name in ("key", "tag", "node", "job_id", "name"):
         bad, good = long_way(bad_text(name))
         assert bad == BadRow(0, f"{name} is not UTF-8", "1")
         assert good == Record("t", f'{{"data":2,"{name}":"7"}}', 2 if name == "key" else 1)
     bad, good = long_way(bad_text("topic"), replace(PLAIN, topic=""))
     assert (bad, good) == (BadRow(0, BAD_TOPIC, "1"), Record("7", '{"data":2}'))
+
+
+def test_what_a_job_has_is_passed_on() -> None:
+    columns = {
+        "value": ["1", "2", "3"],
+        "job_id": ['mail-"7"', None, "\u00e4"],
+        "name": ["send", None, None],
+        "max_attempts": pa.array([1, None, ATTEMPTS_MAX], pa.int32()),
+        "priority": pa.array([-PRIORITY_MAX, None, PRIORITY_MAX], pa.int64()),
+        "delay_ms": pa.array([0, None, DELAY_MS_MAX], pa.int64()),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    # Only what has no other columns goes the short way.
+    assert RecordReader(PLAIN).bodies(batch) is None
+    found = [json.loads(one.body) for one in long_way(batch) if isinstance(one, Record)]
+    assert found == [
+        {"data": 1, "job_id": 'mail-"7"', "name": "send", "delay_ms": 0,
+         "priority": -PRIORITY_MAX, "max_attempts": 1},
+        {"data": 2},
+        {"data": 3, "job_id": "\u00e4", "delay_ms": DELAY_MS_MAX, "priority": PRIORITY_MAX,
+         "max_attempts": ATTEMPTS_MAX},
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("max_attempts", 0), ("max_attempts", ATTEMPTS_MAX + 1), ("delay_ms", -1),
+     ("delay_ms", DELAY_MS_MAX + 1), ("priority", PRIORITY_MAX + 1)],
+)  # fmt: skip
+def test_numbers_have_bounds(name: str, number: int) -> None:
+    (bad,) = long_way(pa.RecordBatch.from_pydict({"value": ["1"], name: [number]}))
+    assert isinstance(bad, BadRow)
+    assert bad.reason.startswith(f"{name} is not between ")
 
 
 class Posted:

@@ -230,6 +230,7 @@ def test_the_server_takes_the_largest_rows(yard: HttpYard, topics: Topics, kind:
         ("value delay_ms", {"topic": "t"}, "must be"),
         ("value topic queue", {}, "mean the same"),
         ("value headers", {"topic": "t"}, "must be map<string,string>"),
+        ("value max_attempts", {"topic": "t"}, "Write CAST(max_attempts AS INTEGER)"),
     ],
 )
 def test_wrong_columns_are_refused_with_a_remedy(

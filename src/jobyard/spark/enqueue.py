@@ -38,7 +38,11 @@ from jobyard.spark.write.tasks import TaskWriter, TaskWritten, decode_written, e
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_WRITTEN: Final = ("value", "key", "tag", "headers", "priority", "delay_ms", "node")
+# Columns that are no part of the value, if there is a column value.
+_WRITTEN: Final = (
+    *("value", "key", "tag", "headers", "priority", "delay_ms"),
+    *("job_id", "name", "max_attempts", "node"),
+)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ _CHECKPOINT: Final = "checkpointlocation"
 _OF_SPARK: Final = frozenset({"path", _CHECKPOINT, "queryname"})
 # What a column may be named, and which types it may have; `value` may be anything.
 _TEXTS: Final = (StringType,)
-_WHOLES: Final = (ShortType, IntegerType, LongType)
+_WHOLES: Final = (IntegerType, LongType, ShortType)
 _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "topic": _TEXTS,
     "queue": _TEXTS,
@@ -57,6 +57,9 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "headers": (MapType,),
     "priority": _WHOLES,
     "delay_ms": _WHOLES,
+    "job_id": _TEXTS,
+    "name": _TEXTS,
+    "max_attempts": _WHOLES,
     "node": _TEXTS,
 }
 # In messages, where the type alone does not say it.

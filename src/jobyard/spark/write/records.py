@@ -26,6 +26,17 @@ HEADERS_COUNT_MAX: Final = 64
 DEPTH_MAX: Final = 125
 DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
+JOB_ID_MAX: Final = 256
+JOB_NAME_MAX: Final = 256
+ATTEMPTS_MAX: Final = (1 << 31) - 1
+
+# Columns that are fields of a record as they are: texts with their most bytes, and numbers.
+_LABELS: Final = (("node", NODE_MAX), ("job_id", JOB_ID_MAX), ("name", JOB_NAME_MAX))
+_NUMBERS: Final = (
+    ("delay_ms", 0, DELAY_MS_MAX),
+    ("priority", -PRIORITY_MAX, PRIORITY_MAX),
+    ("max_attempts", 1, ATTEMPTS_MAX),
+)
 
 NULL_VALUE: Final = "value is null"
 TOO_LARGE: Final = f"value is longer than {VALUE_MAX} bytes"
@@ -136,9 +147,10 @@ class RecordReader:
             parts.append(f',"key":{_label(key, "key", KEY_MAX)}')
         if tag is not None:
             parts.append(f',"tag":{_label(tag, "tag", TAG_MAX)}')
-        node = _given(columns, "node", place)
-        if node is not None:
-            parts.append(f',"node":{_label(node, "node", NODE_MAX)}')
+        for name, most in _LABELS:
+            label = _given(columns, name, place)
+            if label is not None:
+                parts.append(f',"{name}":{_label(label, name, most)}')
         headers = _given(columns, "headers", place)
         if headers is not None:
             assert isinstance(headers, list)
@@ -146,16 +158,7 @@ class RecordReader:
             if size + size_of(meta) > VALUE_MAX:
                 raise _Unfit(TOO_LARGE_TOGETHER)
             parts.append(f',"meta":{meta}')
-        for name, least, most in (
-            ("delay_ms", 0, DELAY_MS_MAX),
-            ("priority", -PRIORITY_MAX, PRIORITY_MAX),
-        ):
-            number = _given(columns, name, place)
-            if number is not None:
-                assert isinstance(number, int)
-                if not least <= number <= most:
-                    raise _Unfit(f"{name} is not between {least} and {most}")
-                parts.append(f',"{name}":{number}')
+        parts += _numbers(columns, place)
         parts.append("}")
         return "".join(parts), key is not None
 
@@ -267,6 +270,17 @@ def _in_bytes(column: pa.Array) -> pa.Array:
 def _given(columns: dict[str, list[object]], name: str, place: int) -> object:
     column = columns.get(name)
     return None if column is None else column[place]
+
+
+def _numbers(columns: dict[str, list[object]], place: int) -> Iterator[str]:
+    """Yield the fields that are numbers."""
+    for name, least, most in _NUMBERS:
+        number = _given(columns, name, place)
+        if number is not None:
+            assert isinstance(number, int)
+            if not least <= number <= most:
+                raise _Unfit(f"{name} is not between {least} and {most}")
+            yield f',"{name}":{number}'
 
 
 def _topic(value: object) -> str:
