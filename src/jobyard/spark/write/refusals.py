@@ -10,7 +10,7 @@ COMMITTED: Final = "committed"
 TOPIC_NOT_FOUND: Final = "topic_not_found"
 
 # By code: the option that it is about, if it is about one, and what to do.
-_REMEDIES: Final[dict[str, tuple[str, str]]] = {
+REMEDIES: Final[dict[str, tuple[str, str]]] = {
     TXN_TOO_LARGE: (
         "commit",
         (
@@ -49,7 +49,7 @@ _REMEDIES: Final[dict[str, tuple[str, str]]] = {
 
 def explained(error: JobyardError, topic: str = "") -> JobyardError:
     """Return a refusal with what to do about it."""
-    option, remedy = _REMEDIES.get(error.code, ("", ""))
+    option, remedy = REMEDIES.get(error.code, ("", ""))
     return error.within(topic=topic, option=option, remedy=remedy)
 
 
