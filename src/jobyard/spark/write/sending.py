@@ -75,7 +75,7 @@ class ChunkSender:
         waiting = self._waiting.setdefault(topic, [])
         size = before = self._sizes.get(topic, 0)
         for body in bodies:
-            more = size_of(body)
+            more = len(body) if body.isascii() else size_of(body)
             if len(waiting) == CHUNK_ROWS or (waiting and size + more > CHUNK_BYTES):
                 self._send(topic)
                 waiting = self._waiting.setdefault(topic, [])
