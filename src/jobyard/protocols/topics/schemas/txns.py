@@ -98,6 +98,10 @@ _STAGED_FIELDS: Final[dict[str, Schema]] = {
     "chunk": WHOLE_NUMBER,
     "rows": WHOLE_NUMBER,
     "bytes": WHOLE_NUMBER,
+    "rows_max": {
+        **WHOLE_NUMBER,
+        "description": "Most records of a commit; one with a key counts as two.",
+    },
     "duplicate": {**FLAG, "description": "Whether the chunk was staged before."},
     "performance": PERFORMANCE,
 }

@@ -186,6 +186,7 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     put_int(out, b',"chunk":', number)
     put_int(out, b',"rows":', staged.rows)
     put_int(out, b',"bytes":', staged.size)
+    put_int(out, b',"rows_max":', door.yard.txns.rows_max)
     put_bool(out, b',"duplicate":', value=staged.is_duplicate)
     call.await_batch(staged.batch)
     finish(call, out)

@@ -62,7 +62,8 @@ def topics(api: TopicsClient) -> None:
 def test_what_is_staged_is_told_and_not_seen(site: BareTopics, api: TopicsClient) -> None:
     found = said(stage(api, "log", "a", "b", part=3, attempt=7, chunk=2))
     place = {"topic": "log", "txn": "t", "part": 3, "attempt": 7, "chunk": 2}
-    assert found == {**place, "rows": 2, "bytes": 6, "duplicate": False}
+    counts = {"rows": 2, "bytes": 6, "rows_max": 100_000}
+    assert found == {**place, **counts, "duplicate": False}
     assert data_of(api, "log") == []
     assert api.state("log")["head_seq"] == 0
     names = [one["topic"] for one in said(api.ask("GET", "/v0/topics"))["topics"]]
