@@ -281,7 +281,12 @@ def test_a_server_that_restarts_is_waited_for(
     flags = ("--data", str(tmp_path / "data"))
     yard = HttpYard(*flags)
     yards = [yard]
-    request.addfinalizer(lambda: [each.close() for each in yards])
+
+    def close() -> None:
+        for each in yards:
+            each.close()
+
+    request.addfinalizer(close)
     port = yard.address[1]
     caller = Topics(yard.address)
     for _ in range(10):

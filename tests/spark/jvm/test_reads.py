@@ -1,6 +1,7 @@
 """What only Spark itself can show: schemas that it accepts, plans, errors, streams, restarts."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobyard.spark import register
+from tests.support.servers.cutting import CuttingProxy
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.servers.patience import PATIENCE_S
 
@@ -194,25 +196,43 @@ def test_a_stream_of_a_topic_that_was_made_again_fails(
 
 
 def test_a_slow_python_function_behind_a_read_loses_nothing(
-    spark: SparkSession, yard: HttpYard
+    spark: SparkSession, yard: HttpYard, tmp_path: Path
 ) -> None:
-    # More than is read ahead, so that the reader must pause; the server's patience is short here.
+    # More than is read ahead and fits into the buffers in between, so that the reader must pause.
     topics = Topics(yard.address)
-    for _ in range(9):
+    for _ in range(12):
         records = [{"data": "x" * 1_000_000}] * 10
         path = "/v0/topics/large?return_seqs=false"
         assert topics.ask("POST", path, {"records": records})[0] < 300
     topics.close()
+    gone = tmp_path / "gone"
 
     def slowly(batches: Any) -> Any:
         import threading  # noqa: PLC0415  it runs elsewhere
+        import time  # noqa: PLC0415
 
+        deadline = time.monotonic() + PATIENCE_S
         for at, batch in enumerate(batches):
-            if at == 0:
-                # Longer than a server waits for a reader that takes nothing.
-                threading.Event().wait(15)
+            while at == 0 and not gone.exists():
+                assert time.monotonic() < deadline
+                threading.Event().wait(0.01)
             yield pa.RecordBatch.from_arrays([batch.column("seq")], names=["seq"])
 
-    table = read(spark, yard, topic="large", minPartitions=1)
-    found = table.mapInArrow(slowly, "seq long").collect()
-    assert [row.seq for row in found] == list(range(1, 91))
+    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(size, 5)
+    with CuttingProxy(yard.address, 1, share=0.0, patience_s=0.2) as proxy:
+
+        def tell() -> None:
+            if proxy.lost_patience.wait(PATIENCE_S):
+                gone.touch()
+
+        threading.Thread(target=tell, daemon=True).start()
+        try:
+            table = spark.read.format("jobyard").options(
+                url=proxy.url, topic="large", minPartitions=1
+            ).load()  # fmt: skip
+            found = table.mapInArrow(slowly, "seq long").collect()
+        finally:
+            spark.conf.unset(size)
+        assert proxy.lost_patience.is_set()
+    assert [row.seq for row in found] == list(range(1, 121))
