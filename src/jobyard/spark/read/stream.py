@@ -226,13 +226,25 @@ class _Driver:
             wanted = SeqRange(
                 topic, reached.incarnation, begin.next_seq - 1, reached.next_seq - 1
             )  # fmt: skip
-            if wanted.size <= 0:
-                continue
-            state = self._found.get(topic)
-            if state is not None and begin.next_seq < state.first_seq:
-                check_present(self._client, wanted, self._losses)
-            ranges.append(wanted)
+            if wanted.size > 0 and self._is_there(wanted):
+                ranges.append(wanted)
         return ranges
+
+    def _is_there(self, wanted: SeqRange) -> bool:
+        """Return whether a range can be read, as far as is known before a task begins."""
+        topic, begin_seq = wanted.topic, wanted.after_seq + 1
+        state = self._found.get(topic)
+        if state is None:
+            # The batch of an earlier run may have a topic that is not looked for any more.
+            if self._states.is_asked_for(topic):
+                self._losses.meet(deleted(topic, begin_seq))
+            return not self._states.is_asked_for(topic)
+        if state.incarnation != wanted.incarnation:
+            self._losses.meet(made_again(topic, begin_seq))
+            return False
+        if begin_seq < state.first_seq:
+            check_present(self._client, wanted, self._losses)
+        return True
 
     def keep_cursors(self, reached: StreamOffsets) -> None:
         """Tell the server how far Spark has finished, if that changed."""
