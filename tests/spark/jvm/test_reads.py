@@ -1,6 +1,7 @@
 """What only Spark itself can show: schemas that it accepts, plans, errors, streams, restarts."""
 
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,33 @@ def test_filters_never_change_a_result(
         spark.conf.set(name, "true")
 
 
+def test_spark_still_keeps_what_one_query_pushed_for_the_next(
+    spark: SparkSession, yard: HttpYard, clicks: str
+) -> None:
+    """A failure is good news: see decision 50 for what may change then."""
+    table = read(spark, yard, topic=clicks, pushdown="true")
+    assert table.where("seq = 1").count() == 1
+    assert table.count() == 1
+
+
+def test_a_task_that_dies_is_repeated(spark: SparkSession, yard: HttpYard, clicks: str) -> None:
+    def die_once(batches: Any) -> Any:
+        import os  # noqa: PLC0415  it runs elsewhere
+
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        context = TaskContext.get()
+        assert context is not None
+        for at, batch in enumerate(batches):
+            yield pa.RecordBatch.from_arrays([batch.column("seq")], names=["seq"])
+            if at == 0 and context.attemptNumber() == 0:
+                os._exit(1)
+
+    table = read(spark, yard, topic=clicks, minPartitions=2)
+    found = table.mapInArrow(die_once, "seq long").collect()
+    assert [row.seq for row in found] == list(range(1, ROWS + 1))
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -191,8 +219,28 @@ def test_a_stream_of_a_topic_that_was_made_again_fails(
     with pytest.raises(StreamingQueryException, match="made again"):
         run(table, tmp_path)
     calm = stream_of(spark, yard, topic="again", failOnDataLoss="false").select("seq")
-    run(calm, tmp_path)
+    query = run(calm, tmp_path)
     assert spark.read.parquet(str(tmp_path / "out")).count() == 30
+    latest = query.recentProgress[-1]["sources"][0]["latestOffset"]
+    latest = json.loads(latest) if isinstance(latest, str) else latest
+    assert latest["lost"]["again"]["gaps"] == [{"from": 11, "to": None, "why": "made again"}]
+
+
+def test_a_checkpoint_of_another_topic_is_refused(
+    spark: SparkSession, yard: HttpYard, tmp_path: Path
+) -> None:
+    for topic in ("mine", "theirs"):
+        write(yard, topic, 10)
+    run(stream_of(spark, yard, topic="mine", startingOffsets="earliest").select("seq"), tmp_path)
+    other = stream_of(spark, yard, topic="theirs").select("seq")
+    with pytest.raises(StreamingQueryException, match="which the query does not read"):
+        run(other, tmp_path)
+    # A copy continues where the original was.
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy" / "checkpoint")
+    write(yard, "mine", 5)
+    run(stream_of(spark, yard, topic="mine").select("seq"), tmp_path / "copy")
+    seqs = [row.seq for row in spark.read.parquet(str(tmp_path / "copy" / "out")).collect()]
+    assert sorted(seqs) == [11, 12, 13, 14, 15]
 
 
 def test_a_slow_python_function_behind_a_read_loses_nothing(
