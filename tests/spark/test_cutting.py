@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobyard.spark.read.reading import Reading
 from jobyard.spark.write.sending import CHUNK_ROWS
-from tests.support.clients.spark import Query, read_batch
+from tests.support.clients.spark import Query, read_batch, schema, source_of
 from tests.support.clients.spark_writes import batch_of, options_of, run_write
 from tests.support.servers.cutting import FAULTS, PASS, CuttingProxy
 from tests.support.servers.http import HttpYard, Topics
+from tests.support.servers.patience import PATIENCE_S
 
 SEEDS = range(1, 5)
 # A call that is withheld costs this much; a slow machine only repeats more calls.
@@ -118,6 +120,31 @@ def test_a_direct_write_with_keys_is_there_once(
     proxy.send_late()
     found = [int(row["value"]) for row in read_batch(yard.url, "value", topic=topic)]
     assert sorted(found) == rows
+
+
+def test_a_reader_that_pauses_longer_than_the_server_waits_has_each_row_once(
+    yard: HttpYard, topics: Topics
+) -> None:
+    # More than is read ahead and fits into the buffers of sockets.
+    for _ in range(6):
+        records = {"records": [{"data": "x" * 1_000_000}] * 5}
+        assert topics.ask("POST", "/v0/topics/huge?return_seqs=false", records)[0] < 300
+    with CuttingProxy(yard.address, 1, share=0.0, patience_s=0.1) as proxy:
+        source = source_of(proxy.url, topic="huge", minPartitions="1")
+        reader = source.reader(schema=schema(source, "seq value"))
+        (partition,) = reader.partitions()
+        options = reader.options
+        reading = Reading(
+            options.connecting, reader.table, {}, options.loss_rule, room_bytes=1,
+            # Never by itself: the server is the one that leaves.
+            park_s=PATIENCE_S,
+        )  # fmt: skip
+        rows = reading.read(partition)
+        seqs = next(rows).column("seq").to_pylist()
+        assert proxy.lost_patience.wait(PATIENCE_S)
+        for each in rows:
+            seqs += each.column("seq").to_pylist()
+    assert seqs == list(range(1, 31))
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -9,6 +9,7 @@ import pytest
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.errors import Code
 from jobyard.spark.read.export import RangeExport
+from jobyard.spark.read.losses import Losses, LossRule
 from jobyard.spark.read.ranges import SeqRange
 from tests.support.servers.scripted import Heard, Reply, ScriptedHttp, chunked, refused
 from tests.support.values.exports import KIND, answer, broken, end, noted, notes, rows, stream_of
@@ -28,7 +29,7 @@ def play(request: pytest.FixtureRequest) -> Play:
         request.addfinalizer(client.close)
         return server, RangeExport(
             client, WANTED, {"columns": "seq,value"}, lambda _: False,
-            retries_max=retries_max, is_loss_fatal=is_loss_fatal,
+            retries_max=retries_max, losses=Losses(LossRule(is_loss_fatal)),
         )  # fmt: skip
 
     return start
@@ -170,8 +171,8 @@ def test_gaps_are_allowed_and_logged_where_loss_is_not_fatal(
         )
         assert list(seqs_of(export)) == [5, 6]
     assert asked(server)[0]["allow_gap"] == "true"
-    assert "records 1 to 4 are gone" in caplog.text
-    assert "2 records were lost" in caplog.text
+    assert "records 1 to 4 of clicks are gone" in caplog.text
+    assert "2 records between 1 and 10 of clicks were lost" in caplog.text
 
 
 def test_records_that_were_deleted_meanwhile_are_no_loss(play: Play) -> None:

@@ -122,6 +122,18 @@ def test_a_cursor_name_is_checked() -> None:
     assert read("stream", topic="a", consumer="etl-1", hold="true").is_held
 
 
+@pytest.mark.parametrize("name", ["a", "-.~:_", "x" * 128])
+def test_names_of_cursors(name: str) -> None:
+    assert read("stream", topic="a", consumer=name).consumer == name
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä", "a/b", "x" * 129])
+def test_what_a_server_would_refuse_as_the_name_of_a_cursor_is_said_early(name: str) -> None:
+    error = refused("stream", topic="a", consumer=name)
+    assert error.option == "consumer"
+    assert "128" in str(error)
+
+
 def test_options_of_a_kafka_job_are_understood() -> None:
     found = read(subscribe="a,b")
     assert (found.topics, found.kafka_names, found.has_headers) == (("a", "b"), True, False)

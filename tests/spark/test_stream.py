@@ -20,7 +20,7 @@ from jobyard.spark.read import stream
 from jobyard.spark.read.states import TopicExtent, TopicStates
 from tests.support.clients.spark import Query, schema, source_of
 from tests.support.servers.http import HttpYard, Topics
-from tests.support.servers.scripted import ScriptedHttp, said
+from tests.support.servers.scripted import ScriptedHttp, refused, said
 from tests.support.values.pickled import sent
 
 ALL = ReadAllAvailable()
@@ -175,7 +175,9 @@ def test_a_cursor_left_behind_is_a_loss(query: Any, topics: Topics) -> None:
     assert "records 1 to 40 of s9 are gone" in str(error)
     calm = query(run.at, topic="s9", failOnDataLoss="false")
     assert [row[1] for batch in calm.until_end() for row in batch] == list(range(41, 101))
-    assert calm.reader.reportLatestOffset()["lost"] == {"s9": 40}
+    assert calm.reader.reportLatestOffset()["lost"] == {
+        "s9": {"seqs": 40, "gaps": [{"from": 1, "to": 40, "why": "cap"}]}
+    }
 
 
 def test_a_topic_that_is_missing_at_the_start_is_an_error(yard: HttpYard) -> None:
@@ -196,6 +198,7 @@ def state(head: int) -> bytes:
 def test_a_quiet_stream_waits_at_the_server() -> None:
     with ScriptedHttp([state(5), *[state(5)] * 9, state(6)]) as server:
         run = Query(server.url, topic="a", maxOffsetsPerTrigger="10")
+        assert run.plan() == run.at
         ends = [run.plan() for _ in range(10)]
         assert [end["t"]["a"]["0"] for end in ends] == [6] * 9 + [7]
         targets = [each.target for each in server.heard]
@@ -209,7 +212,7 @@ def test_calls_of_a_quiet_stream_begin_an_interval_apart() -> None:
     with ScriptedHttp([state(5)] * 6) as server:
         run = Query(server.url, topic="a", pollIntervalMs="50")
         begin = time.monotonic()
-        for _ in range(5):
+        for _ in range(6):
             run.plan()
         assert time.monotonic() - begin >= 0.2
         run.stop()
@@ -281,10 +284,16 @@ def test_a_stream_with_much_to_read_asks_rarely() -> None:
 
 def test_a_cursor_follows_what_spark_has_finished() -> None:
     moved = said(b"{}")
-    with ScriptedHttp([state(5), moved, state(9), moved]) as server:
+    with ScriptedHttp([state(5), state(9), moved, state(9), moved, state(9)]) as server:
         run = Query(server.url, topic="a", consumer="etl", hold="true")
+        # Nothing is finished yet: neither where the query begins nor the end of a planned batch.
+        assert run.plan() == run.at
         end = run.plan()
+        assert end["t"]["a"]["0"] == 10
+        assert [each.method for each in server.heard] == ["GET"] * 2
         run.reader.commit(run.at)
+        # Planned and not finished: Spark asks for it again.
+        assert run.plan() == end
         run.reader.commit(end)
         puts = [each for each in server.heard if each.method == "PUT"]
         assert [each.target for each in puts] == ["/v0/topics/a/cursors/etl"] * 2
@@ -292,6 +301,84 @@ def test_a_cursor_follows_what_spark_has_finished() -> None:
             {"seq": seq, "incarnation": "7", "hold": True} for seq in (5, 9)
         ]
         run.stop()
+
+
+@pytest.mark.parametrize("code", ["404 cursor_behind", "404 topic_not_found",
+                                  "409 wrong_incarnation", "416 out_of_range"])  # fmt: skip
+def test_a_cursor_that_cannot_be_moved_stops_nobody(code: str) -> None:
+    status, _, word = code.partition(" ")
+    with ScriptedHttp([state(5), refused(f"{status} X", word)]) as server:
+        run = Query(server.url, topic="a", consumer="etl")
+        run.reader.commit(run.at)
+        run.reader.commit(run.at)
+        assert len(server.heard) == 2
+        run.stop()
+
+
+def test_a_cursor_that_may_not_be_set_is_an_error() -> None:
+    with ScriptedHttp([state(5), refused("403 Forbidden", "forbidden")]) as server:
+        run = Query(server.url, topic="a", consumer="etl")
+        with pytest.raises(JobyardError) as caught:
+            run.reader.commit(run.at)
+        assert (caught.value.code, caught.value.topic) == ("forbidden", "a")
+        run.stop()
+
+
+def test_each_topic_has_a_cursor_of_this_name(query: Any, topics: Topics) -> None:
+    for topic, count in (("c-a", 3), ("c-b", 5)):
+        write(topics, topic, count)
+    run = query(topicsPattern="c-.*", startingOffsets="earliest", consumer="etl.1")
+    start = run.at
+    assert len(run.batch()) == 8
+    # Nothing is finished by having been read.
+    assert topics.ask("GET", "/v0/topics/c-a/cursors/etl.1")[0] == 404
+    run.reader.commit(run.at)
+    for topic, count in (("c-a", 3), ("c-b", 5)):
+        assert topics.ask("GET", f"/v0/topics/{topic}/cursors/etl.1")[1]["seq"] == count
+    # A checkpoint that is gone begins again, and the cursor does not go back.
+    query(start, topicsPattern="c-.*", consumer="etl.1").reader.commit(start)
+    assert topics.ask("GET", "/v0/topics/c-a/cursors/etl.1")[1]["seq"] == 3
+
+
+def test_a_run_that_goes_on_moves_the_cursor_to_where_it_begins(query: Any, topics: Topics) -> None:
+    write(topics, "c2", 3)
+    run = query(topic="c2", startingOffsets="earliest", consumer="etl")
+    run.until_end()
+    # What Spark stored as finished, and did not tell before the query ended.
+    assert query(run.at, topic="c2", consumer="etl").until_end() == []
+    assert topics.ask("GET", "/v0/topics/c2/cursors/etl")[1]["seq"] == 3
+
+
+@pytest.mark.parametrize(
+    ("begin", "is_empty"),
+    [
+        ({}, True),
+        ({"startingOffsets": "-2"}, True),
+        ({"startingOffsets": '{"first":{"0":-1}}'}, True),
+        ({"startingTimestamp": "-1d"}, True),
+        ({"startingOffsets": "earliest"}, False),
+        ({"startingOffsets": '{"first":{"0":3}}'}, False),
+        ({"startingTimestamp": "0"}, False),
+    ],
+)
+def test_a_first_batch_that_would_begin_elsewhere_when_repeated_is_empty(
+    query: Any, topics: Topics, begin: dict[str, str], *, is_empty: bool
+) -> None:
+    topics.ask("DELETE", "/v0/topics/first")
+    write(topics, "first", 10)
+    run = query(topic="first", **begin)
+    start = run.at["t"]["first"]["0"]
+    write(topics, "first", 5)
+    end = run.plan()
+    found = run.rows(run.at, end)
+    assert (found == []) == is_empty
+    # The driver dies; the next one asks anew where the batch began, and repeats it.
+    again = query(topic="first", **begin)
+    write(topics, "first", 5)
+    assert again.rows(again.at, end) == found
+    again.at = end
+    found += [row for batch in again.until_end() for row in batch]
+    assert [seq for _, seq in found] == list(range(start, 21))
 
 
 def test_only_the_driver_is_connected(query: Any, topics: Topics) -> None:

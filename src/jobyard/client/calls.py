@@ -22,8 +22,8 @@ from http.client import (
     HTTPSConnection,
 )
 from types import TracebackType
-from typing import Final, final
-from urllib.parse import quote, urlencode
+from typing import Final, TypeVar, final
+from urllib.parse import quote, unquote, urlencode
 
 from jobyard.client.address import parse_url
 from jobyard.client.answer import Answer, not_a_yard, parsed, refusal
@@ -40,9 +40,13 @@ _DID_NOTHING: Final = frozenset({429})
 _PASSING: Final = frozenset({502, 503, 504})
 _PAUSE_S: Final = 0.25
 _PAUSE_MAX_S: Final = 5.0
+# Of what a server or a proxy asks for; beyond it a caller should rather fail.
+_RETRY_AFTER_MAX_S: Final = 60
 # A proxy in between may have closed a connection that was quiet for longer.
 _QUIET_MAX_S: Final = 30.0
 _DETAIL_MAX: Final = 1 << 20
+_TOPICS: Final = "/v0/topics/"
+_T = TypeVar("_T")
 
 
 @final
@@ -109,38 +113,36 @@ class YardClient:
         wait_ms: int = 0,
     ) -> Answer:
         """Send a call with a JSON body and return its answer."""
-        url = self._place(path)
         data = None if body is None else json.dumps(body, separators=(",", ":")).encode()
-        failures = 0
-        while True:
-            answer = self._send(
-                method, _target(path, query), data, JSON_TYPE,
-                is_repeatable=is_repeatable, wait_ms=wait_ms,
-            )  # fmt: skip
-            try:
-                return parsed(self._content(answer, url), url, answer.status)
-            except JobyardError as error:
-                failures += 1
-                is_passing = error.code == Code.CUT_OFF and is_repeatable
-                if not is_passing or failures > self._retries_max:
-                    raise
-            self._pause(_backoff_s(failures))
+        return self._send(
+            method, _target(path, query), data, JSON_TYPE, self._parsed,
+            is_repeatable=is_repeatable, wait_ms=wait_ms,
+        )  # fmt: skip
 
     def send(self, method: str, path: str, data: bytes, *, is_repeatable: bool) -> Answer:
         """Send a call whose JSON body is made already, and return its answer."""
-        url = self._place(path)
-        answer = self._send(method, path, data, JSON_TYPE, is_repeatable=is_repeatable)
-        return parsed(self._content(answer, url), url, answer.status)
+        return self._send(method, path, data, JSON_TYPE, self._parsed, is_repeatable=is_repeatable)
 
-    def _content(self, answer: HTTPResponse, url: str) -> bytes:
-        stream = ByteStream(answer, url, self._released)
+    def _parsed(self, answer: HTTPResponse, path: str) -> Answer:
+        stream = self._body(answer, path)
         content = stream.read()
         stream.finish()
-        return content
+        return parsed(content, self._place(path), answer.status)
+
+    def _body(self, answer: HTTPResponse, path: str) -> ByteStream:
+        if answer.length is None and not answer.chunked:
+            answer.close()
+            self._released(is_usable=False)
+            raise not_a_yard(self._place(path), answer.status, "its answer has no length")
+        return ByteStream(answer, self._place(path), topic_in(path), self._released)
 
     def head(self, path: str, query: Mapping[str, object]) -> dict[str, str]:
         """Return the headers that a GET would have; a refusal has no detail."""
-        answer = self._send("HEAD", _target(path, query), None, "*/*", is_repeatable=True)
+        return self._send(
+            "HEAD", _target(path, query), None, "*/*", self._headers, is_repeatable=True
+        )
+
+    def _headers(self, answer: HTTPResponse, _: str) -> dict[str, str]:
         headers = {name.lower(): value for name, value in answer.getheaders()}
         answer.close()
         self._released(is_usable=not answer.will_close)
@@ -150,15 +152,18 @@ class YardClient:
         self, path: str, query: Mapping[str, object], *, accept: str = ARROW_STREAM
     ) -> ByteStream:
         """Begin a GET and return its body, to be read while it arrives."""
-        answer = self._send("GET", _target(path, query), None, accept, is_repeatable=True)
-        url = self._place(path)
-        found = answer.getheader("content-type") or ""
-        if found.partition(";")[0].strip() != accept:
-            status = answer.status
-            answer.close()
-            self._released(is_usable=False)
-            raise not_a_yard(url, status, f"it sends {found or 'no type'} and not {accept}")
-        return ByteStream(answer, url, self._released)
+
+        def begun(answer: HTTPResponse, path: str) -> ByteStream:
+            found = answer.getheader("content-type") or ""
+            if found.partition(";")[0].strip() != accept:
+                status = answer.status
+                answer.close()
+                self._released(is_usable=False)
+                said = f"it sends {found or 'no type'} and not {accept}"
+                raise not_a_yard(self._place(path), status, said)
+            return self._body(answer, path)
+
+        return self._send("GET", _target(path, query), None, accept, begun, is_repeatable=True)
 
     def _place(self, path: str) -> str:
         return self.url + path
@@ -174,28 +179,36 @@ class YardClient:
         target: str,
         data: bytes | None,
         accept: str,
+        take: Callable[[HTTPResponse, str], _T],
         *,
         is_repeatable: bool,
         wait_ms: int = 0,
-    ) -> HTTPResponse:
-        """Return an answer with a good status; repeat the call as often as that is allowed."""
+    ) -> _T:
+        """Return what `take` makes of a good answer; repeat the call as often as that is allowed.
+
+        An answer that breaks off while it is taken counts as none: the server may have acted.
+        """
+        path = target.partition("?")[0]
         failures = 0
         while True:
             pause_s = 0.0
             try:
                 answer = self._once(method, target, data, accept, wait_ms)
                 if answer.status < 300:
-                    return answer
-                error, pause_s = self._refused(answer, target)
+                    return take(answer, path)
+                error, pause_s = self._refused(answer, path)
                 may_repeat = answer.status in _DID_NOTHING or (
-                    is_repeatable and answer.status in _PASSING
+                    is_repeatable and (answer.status in _PASSING or error.code == Code.CUT_OFF)
                 )
             except _Failed as failed:
                 error = failed.error
                 may_repeat = is_repeatable or not failed.was_sent
+            except JobyardError as fault:
+                error = fault
+                may_repeat = is_repeatable and fault.code == Code.CUT_OFF
             failures += 1
             if not may_repeat or failures > self._retries_max:
-                raise error
+                raise error.within(topic=topic_in(path))
             # Not a secret: clients that failed together should not come back together.
             self._pause(max(pause_s, _backoff_s(failures) * random.uniform(0.5, 1.0)))  # noqa: S311
 
@@ -258,22 +271,23 @@ class YardClient:
         connection.connect()
         return connection
 
-    def _refused(self, answer: HTTPResponse, target: str) -> tuple[JobyardError, float]:
+    def _refused(self, answer: HTTPResponse, path: str) -> tuple[JobyardError, float]:
         """Return the error of a refusal, and for how many seconds the server asks to wait."""
-        path = target.partition("?")[0]
+        wait = answer.getheader("retry-after") or ""
+        pause_s = float(min(int(wait[:9]), _RETRY_AFTER_MAX_S)) if wait.isdecimal() else 0.0
         body = b""
         if answer.length != 0:
-            stream = ByteStream(answer, self._place(path), self._released)
-            body = stream.read(_DETAIL_MAX)
-            stream.close()
+            try:
+                with contextlib.closing(self._body(answer, path)) as stream:
+                    body = stream.read(_DETAIL_MAX)
+            except JobyardError as error:
+                return error, pause_s
         else:
             answer.close()
             self._released(is_usable=not answer.will_close)
-        wait = answer.getheader("retry-after") or ""
-        pause_s = min(float(wait), _PAUSE_MAX_S) if wait.isdecimal() else 0.0
         if body or answer.status not in _PASSING:
             return self._explained(body, path, answer.status), pause_s
-        return self._unreachable(f"status {answer.status}", path), pause_s
+        return self._unreachable(f"status {answer.status}", path, answer.status), pause_s
 
     def _explained(self, body: bytes, path: str, status: int) -> JobyardError:
         url = self._place(path)
@@ -294,11 +308,12 @@ class YardClient:
             )
         return error
 
-    def _unreachable(self, why: str, target: str) -> JobyardError:
+    def _unreachable(self, why: str, target: str, status: int = 0) -> JobyardError:
         return JobyardError(
             Code.UNREACHABLE,
             f"no answer from the server: {why}",
             url=self._place(target.partition("?")[0]),
+            status=status,
             option="url",
             remedy="Is `jobyard serve` running there, and reachable from this machine?",
         )
@@ -326,3 +341,9 @@ def _target(path: str, query: Mapping[str, object] | None) -> str:
 def topic_path(topic: str, *more: str) -> str:
     """Return the path of a topic, or of something below it."""
     return "/".join(["/v0/topics", *(quote(part, safe="") for part in (topic, *more))])
+
+
+def topic_in(path: str) -> str:
+    """Return the topic that a path is about; empty if it is about none."""
+    rest = path.removeprefix(_TOPICS) if path.startswith(_TOPICS) else ""
+    return unquote(rest.partition("/")[0])

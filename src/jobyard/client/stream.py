@@ -21,10 +21,13 @@ _TRAILERS_MAX: Final = 100
 class ByteStream:
     """The body of one answer: a file to read once."""
 
-    def __init__(self, answer: HTTPResponse, url: str, release: Callable[[bool], None]) -> None:
+    def __init__(
+        self, answer: HTTPResponse, url: str, topic: str, release: Callable[[bool], None]
+    ) -> None:
         self._answer = answer
         self._file: BufferedIOBase = answer.fp
         self._url = url
+        self._topic = topic
         # Called once, with whether the connection can be used again.
         self._release = release
         self._left = 0 if answer.chunked else (answer.length or 0)
@@ -116,5 +119,8 @@ class ByteStream:
     def _cut(self, why: str) -> JobyardError:
         self._end(is_usable=False)
         return JobyardError(
-            Code.CUT_OFF, f"the answer was cut off before its end: {why}", url=self._url
-        )
+            Code.CUT_OFF,
+            f"the answer was cut off before its end: {why}",
+            url=self._url,
+            status=self._answer.status,
+        ).within(topic=self._topic)

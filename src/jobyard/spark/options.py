@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from jobyard.client import Token, YardClient
 from jobyard.client.errors import JobyardError, bad_option
+from jobyard.spark.read.losses import LossRule
 from jobyard.spark.read.positions import Position, duration_ms, parse_offsets, parse_time
 
 EVENTS_TOPIC: Final = "_events"
@@ -36,7 +37,9 @@ NAMES: Final = (
 # Spark adds it by itself to the options of `load(path)`.
 _PATH: Final = "path"
 _T = TypeVar("_T")
-_CURSOR_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~:-]{0,254}")
+# What a server accepts as the name of a cursor.
+CURSOR_NAME_MAX: Final = 128
+_CURSOR_NAME: Final = re.compile(rf"[A-Za-z0-9._:~-]{{1,{CURSOR_NAME_MAX}}}")
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,11 @@ class ReadOptions:
     poll_interval_ms: int = 200
     # Off, because Spark 4.3 keeps the filters of one query for the next one on the same table.
     pushdown: bool = False
+
+    @property
+    def loss_rule(self) -> LossRule:
+        """Return what becomes of records that are gone."""
+        return LossRule(self.is_loss_fatal, bool(self.pattern))
 
     @property
     def is_events(self) -> bool:
@@ -309,7 +317,11 @@ def _limits(given: Given) -> Limits:
 def _consumer(given: Given) -> str:
     name = given.text("consumer")
     if given.has("consumer") and not _CURSOR_NAME.fullmatch(name):
-        raise bad_option("consumer", f"{name!r} cannot be the name of a cursor")
+        raise bad_option(
+            "consumer",
+            f"{name[:40]!r} cannot be the name of a cursor",
+            f"A name has 1 to {CURSOR_NAME_MAX} letters, digits and . _ : ~ -",
+        )
     if given.has("hold") and not name:
         raise bad_option("hold", "hold needs the option consumer, the cursor that holds")
     return name

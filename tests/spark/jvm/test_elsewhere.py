@@ -4,13 +4,18 @@ import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import pyspark
 import pytest
 
+from jobyard.spark.java import java_home
 from tests.support.servers.http import HttpYard, Topics
+from tests.support.servers.patience import PATIENCE_S
+from tests.support.servers.processes import free_port
 
 ROOT = Path(__file__).parents[3]
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -22,14 +27,19 @@ import tempfile
 {make}
 reader = spark.read.format("jobyard").option("url", sys.argv[1]).option("topic", "there")
 print("rows", reader.load().where("seq > 10").count())
+rows = spark.range(50).selectExpr("string(id) AS value").repartition(2)
+rows.write.format("jobyard").mode("append").options(url=sys.argv[1], topic="there.copy").save()
 stream = spark.readStream.format("jobyard").option("url", sys.argv[1]).option("topic", "there")
 query = (
-    stream.option("startingOffsets", "earliest").load().select("seq").writeStream.format("parquet")
-    .option("path", tempfile.mkdtemp()).option("checkpointLocation", tempfile.mkdtemp())
+    stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 60)
+    .load().select("value").writeStream.format("jobyard")
+    .option("url", sys.argv[1]).option("topic", "there.copy")
+    .option("checkpointLocation", tempfile.mkdtemp())
     .trigger(availableNow=True).start()
 )
 query.awaitTermination()
-print("streamed", sum(each["numInputRows"] or 0 for each in query.recentProgress))
+copy = spark.read.format("jobyard").option("url", sys.argv[1]).option("topic", "there.copy")
+print("written", copy.load().count())
 spark.stop()
 """
 
@@ -37,7 +47,9 @@ spark.stop()
 @pytest.fixture
 def there(yard: HttpYard) -> str:
     topics = Topics(yard.address)
-    topics.ask("DELETE", "/v0/topics/there")
+    for name in ("there", "there.copy"):
+        topics.ask("DELETE", f"/v0/topics/{name}")
+        assert topics.ask("PUT", f"/v0/topics/{name}", {})[0] == 201
     assert topics.ask("POST", "/v0/topics/there", {"records": [{"data": 1}] * 100})[0] < 300
     topics.close()
     return yard.url
@@ -51,6 +63,11 @@ def run(command: list[str], **env: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
+
+
+def check(out: str) -> None:
+    """Check what was found, and what a batch and a stream have written."""
+    assert out.split() == ["rows", "90", "written", "150"]
 
 
 def program(tmp_path: Path, make: str) -> str:
@@ -73,8 +90,7 @@ def test_the_java_of_the_extra_is_enough(there: str, tmp_path: Path) -> None:
         [sys.executable, program(tmp_path, make), there],
         PATH=str(tools), JAVA_HOME="", XDG_CACHE_HOME=str(tmp_path / "cache"),
     )  # fmt: skip
-    assert "rows 90" in out
-    assert "streamed 100" in out
+    check(out)
     assert list((tmp_path / "cache" / "jobyard").glob("java-*/bin/java"))
 
 
@@ -92,11 +108,52 @@ def test_a_package_in_a_zip_file_is_enough(there: str, tmp_path: Path) -> None:
          program(tmp_path, make), there],
         PYTHONPATH="", PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable,
     )  # fmt: skip
-    assert "rows 90" in out
-    assert "streamed 100" in out
+    check(out)
 
 
-def test_a_session_of_spark_connect_reads(there: str, tmp_path: Path) -> None:
+def session_with(**settings: object) -> str:
+    """Return the lines that make a session with executors of their own."""
+    small = {
+        "spark.executor.memory": "700m", "spark.ui.enabled": False, "spark.executor.cores": 1,
+        **settings,
+    }  # fmt: skip
+    return f"import jobyard.spark\nspark = jobyard.spark.session(**{small!r})"
+
+
+def test_executors_of_a_local_cluster_read_and_write(there: str, tmp_path: Path) -> None:
+    make = session_with(**{"spark.master": "local-cluster[2,1,700]"})
+    check(run([sys.executable, program(tmp_path, make), there]))
+
+
+def test_executors_of_a_standalone_cluster_read_and_write(there: str, tmp_path: Path) -> None:
+    master = f"spark://127.0.0.1:{(port := free_port())}"
+    local = ["--host", "127.0.0.1", "--webui-port", "0"]
+    with (
+        daemon(tmp_path, "master.Master", *local, "--port", str(port)),
+        daemon(tmp_path, "worker.Worker", *local, "--cores", "2", "--memory", "1500M", master),
+    ):
+        make = session_with(**{"spark.master": master, "spark.driver.host": "127.0.0.1"})
+        check(run([sys.executable, program(tmp_path, make), there]))
+
+
+@contextmanager
+def daemon(folder: Path, name: str, *flags: str) -> Iterator[None]:
+    """Run a part of a standalone cluster; a driver and workers try to reach it until it is up."""
+    env = {
+        **os.environ, "JAVA_HOME": java_home(), "SPARK_WORKER_DIR": str(folder / "work"),
+        "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m",
+    }  # fmt: skip
+    command = [str(SUBMIT.with_name("spark-class")), f"org.apache.spark.deploy.{name}", *flags]
+    with (folder / f"{name}.log").open("wb") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log, env=env, cwd=folder)
+        try:
+            yield
+        finally:
+            child.terminate()
+            child.wait(PATIENCE_S)
+
+
+def test_a_session_of_spark_connect_reads_and_writes(there: str, tmp_path: Path) -> None:
     if find_spec("grpc") is None:
         pytest.skip("the packages of Spark Connect are not installed")
     make = (
@@ -106,4 +163,4 @@ def test_a_session_of_spark_connect_reads(there: str, tmp_path: Path) -> None:
     out = run(
         [sys.executable, program(tmp_path, make), there], PYSPARK_PYTHON=sys.executable
     )  # fmt: skip
-    assert "rows 90" in out
+    check(out)

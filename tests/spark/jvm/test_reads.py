@@ -1,6 +1,8 @@
 """What only Spark itself can show: schemas that it accepts, plans, errors, streams, restarts."""
 
 import json
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobyard.spark import register
+from tests.support.servers.cutting import CuttingProxy
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.servers.patience import PATIENCE_S
 
@@ -97,6 +100,33 @@ def test_filters_never_change_a_result(
         assert (once.rdd.getNumPartitions() == 1) == (setting == "true")
     finally:
         spark.conf.set(name, "true")
+
+
+def test_spark_still_keeps_what_one_query_pushed_for_the_next(
+    spark: SparkSession, yard: HttpYard, clicks: str
+) -> None:
+    """A failure is good news: see decision 50 for what may change then."""
+    table = read(spark, yard, topic=clicks, pushdown="true")
+    assert table.where("seq = 1").count() == 1
+    assert table.count() == 1
+
+
+def test_a_task_that_dies_is_repeated(spark: SparkSession, yard: HttpYard, clicks: str) -> None:
+    def die_once(batches: Any) -> Any:
+        import os  # noqa: PLC0415  it runs elsewhere
+
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        context = TaskContext.get()
+        assert context is not None
+        for at, batch in enumerate(batches):
+            yield pa.RecordBatch.from_arrays([batch.column("seq")], names=["seq"])
+            if at == 0 and context.attemptNumber() == 0:
+                os._exit(1)
+
+    table = read(spark, yard, topic=clicks, minPartitions=2)
+    found = table.mapInArrow(die_once, "seq long").collect()
+    assert [row.seq for row in found] == list(range(1, ROWS + 1))
 
 
 @pytest.mark.parametrize(
@@ -189,30 +219,70 @@ def test_a_stream_of_a_topic_that_was_made_again_fails(
     with pytest.raises(StreamingQueryException, match="made again"):
         run(table, tmp_path)
     calm = stream_of(spark, yard, topic="again", failOnDataLoss="false").select("seq")
-    run(calm, tmp_path)
+    query = run(calm, tmp_path)
     assert spark.read.parquet(str(tmp_path / "out")).count() == 30
+    latest = query.recentProgress[-1]["sources"][0]["latestOffset"]
+    latest = json.loads(latest) if isinstance(latest, str) else latest
+    assert latest["lost"]["again"]["gaps"] == [{"from": 11, "to": None, "why": "made again"}]
+
+
+def test_a_checkpoint_of_another_topic_is_refused(
+    spark: SparkSession, yard: HttpYard, tmp_path: Path
+) -> None:
+    for topic in ("mine", "theirs"):
+        write(yard, topic, 10)
+    run(stream_of(spark, yard, topic="mine", startingOffsets="earliest").select("seq"), tmp_path)
+    other = stream_of(spark, yard, topic="theirs").select("seq")
+    with pytest.raises(StreamingQueryException, match="which the query does not read"):
+        run(other, tmp_path)
+    # A copy continues where the original was.
+    shutil.copytree(tmp_path / "checkpoint", tmp_path / "copy" / "checkpoint")
+    write(yard, "mine", 5)
+    run(stream_of(spark, yard, topic="mine").select("seq"), tmp_path / "copy")
+    # By file: the sink's own list of them begins with what the original wrote.
+    files = [str(path) for path in (tmp_path / "copy" / "out").glob("*.parquet")]
+    seqs = [row.seq for row in spark.read.parquet(*files).collect()]
+    assert sorted(seqs) == [11, 12, 13, 14, 15]
 
 
 def test_a_slow_python_function_behind_a_read_loses_nothing(
-    spark: SparkSession, yard: HttpYard
+    spark: SparkSession, yard: HttpYard, tmp_path: Path
 ) -> None:
-    # More than is read ahead, so that the reader must pause; the server's patience is short here.
+    # More than is read ahead and fits into the buffers in between, so that the reader must pause.
     topics = Topics(yard.address)
-    for _ in range(9):
+    for _ in range(12):
         records = [{"data": "x" * 1_000_000}] * 10
         path = "/v0/topics/large?return_seqs=false"
         assert topics.ask("POST", path, {"records": records})[0] < 300
     topics.close()
+    gone = tmp_path / "gone"
 
     def slowly(batches: Any) -> Any:
         import threading  # noqa: PLC0415  it runs elsewhere
+        import time  # noqa: PLC0415
 
+        deadline = time.monotonic() + PATIENCE_S
         for at, batch in enumerate(batches):
-            if at == 0:
-                # Longer than a server waits for a reader that takes nothing.
-                threading.Event().wait(15)
+            while at == 0 and not gone.exists():
+                assert time.monotonic() < deadline
+                threading.Event().wait(0.01)
             yield pa.RecordBatch.from_arrays([batch.column("seq")], names=["seq"])
 
-    table = read(spark, yard, topic="large", minPartitions=1)
-    found = table.mapInArrow(slowly, "seq long").collect()
-    assert [row.seq for row in found] == list(range(1, 91))
+    size = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    spark.conf.set(size, 5)
+    with CuttingProxy(yard.address, 1, share=0.0, patience_s=0.2) as proxy:
+
+        def tell() -> None:
+            if proxy.lost_patience.wait(PATIENCE_S):
+                gone.touch()
+
+        threading.Thread(target=tell, daemon=True).start()
+        try:
+            table = spark.read.format("jobyard").options(
+                url=proxy.url, topic="large", minPartitions=1
+            ).load()  # fmt: skip
+            found = table.mapInArrow(slowly, "seq long").collect()
+        finally:
+            spark.conf.unset(size)
+        assert proxy.lost_patience.is_set()
+    assert [row.seq for row in found] == list(range(1, 121))

@@ -74,7 +74,8 @@ class Query:
 
     def rows(self, start: Any, end: Any) -> list[tuple[str, int]]:
         found = rows_of(self.reader, list(self.reader.partitions(start, end)))
-        return [(row["topic"], row["seq"]) for row in found]
+        # The history has no column for it.
+        return [(row.get("topic", ""), row["seq"]) for row in found]
 
     def until_end(self) -> list[list[tuple[str, int]]]:
         """Run batches until there is nothing new, as with the trigger availableNow."""

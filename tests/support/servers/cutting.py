@@ -46,11 +46,15 @@ class CuttingProxy:
         *,
         share: float = 0.3,
         faults: tuple[str, ...] = FAULTS,
+        patience_s: float | None = None,
     ) -> None:
         self._target = target
         self._random = random.Random(seed)
         self._share = share
         self._faults = faults
+        # A client that takes nothing for so long is left, as a server does after ten seconds.
+        self._patience_s = patience_s
+        self.lost_patience = threading.Event()
         # What happened so far, for a test that wants to know that something did.
         self.seen: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -176,7 +180,7 @@ class CuttingProxy:
                 data = server.recv(_PIECE if room is None else min(room, _PIECE))
                 if not data:
                     return False
-                client.sendall(data)
+                self._give(client, data)
                 if room is not None:
                     room -= len(data)
                     if room <= 0:
@@ -186,6 +190,15 @@ class CuttingProxy:
                 return bool(client.recv(1, socket.MSG_PEEK))
             else:
                 return False
+
+    def _give(self, client: socket.socket, data: bytes) -> None:
+        client.settimeout(self._patience_s)
+        try:
+            client.sendall(data)
+        except TimeoutError:
+            self.lost_patience.set()
+            raise
+        client.settimeout(None)
 
     def _ask_server(self, request: bytes) -> None:
         """Send a request by itself and wait until it is answered."""

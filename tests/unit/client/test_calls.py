@@ -123,7 +123,9 @@ def test_a_refusal_has_code_status_detail_and_place(play: Any) -> None:
     server, client = play(refused("410 Gone", "gone", "lost", '{"gap_to":7}'))
     error = fails(lambda: client.get("/v0/topics/a/export", {"from_seq": 1}))
     assert (error.code, error.status, error.detail) == ("gone", 410, {"gap_to": 7})
-    assert str(error) == f"[gone] lost\nat url {server.url}/v0/topics/a/export, status 410"
+    assert str(error) == (
+        f"[gone] lost\nat topic a, url {server.url}/v0/topics/a/export, status 410"
+    )
 
 
 @pytest.mark.parametrize("status", ["401 Unauthorized", "403 Forbidden"])
@@ -158,6 +160,78 @@ def test_an_answer_that_is_cut_off_is_asked_for_again(play: Any) -> None:
     server, client = play(cut, said(b'{"a":1}'))
     assert client.get("/v0/a").number("a") == 1
     assert len(server.heard) == 2
+
+
+def cut(reply: bytes) -> bytes:
+    """Return an answer that lacks its last bytes, and the end of its connection."""
+    return reply.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)[:-3]
+
+
+@pytest.mark.parametrize("kind", ["ask", "send"])
+def test_a_send_whose_answer_breaks_off_is_repeated_only_if_it_may_be(play: Any, kind: str) -> None:
+    server, client = play(*[cut(said(b'{"a":1}'))] * 2, said(b'{"a":1}'), cut(said(b'{"a":1}')))
+
+    def call(*, is_repeatable: bool) -> int:
+        path = "/v0/topics/a%20b/ack"
+        if kind == "ask":
+            return int(client.ask("POST", path, {}, is_repeatable=is_repeatable).number("a"))
+        return int(client.send("POST", path, b"{}", is_repeatable=is_repeatable).number("a"))
+
+    assert call(is_repeatable=True) == 1
+    assert len(server.heard) == 3
+    error = fails(lambda: call(is_repeatable=False))
+    assert len(server.heard) == 4
+    assert (error.code, error.status, error.topic) == (Code.CUT_OFF, 200, "a b")
+    assert error.url == f"{server.url}/v0/topics/a%20b/ack"
+
+
+def test_an_answer_that_always_breaks_off_is_asked_for_no_more_often_than_allowed(
+    play: Any, pauses: Pauses
+) -> None:
+    # What breaks off on its way counts together with what does not come at all.
+    replies = [cut(said(b'{"a":1}')), b"", cut(said(b'{"a":1}')), b""]
+    server, client = play(*replies, retries_max=3)
+    assert fails(lambda: client.get("/v0/a")).code == Code.UNREACHABLE
+    assert (len(server.heard), len(pauses.seconds)) == (4, 3)
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Service Unavailable"])
+def test_a_refusal_that_breaks_off_is_repeated_as_one_that_does_not(play: Any, status: str) -> None:
+    down = cut(refused(status, "busy"))
+    server, client = play(down, said(b'{"a":1}'), down, said(b'{"a":2}'))
+    assert client.get("/v0/a").number("a") == 1
+    if status.startswith("429"):
+        assert client.ask("POST", "/v0/b", {}, is_repeatable=False).number("a") == 2
+    else:
+        error = fails(lambda: client.ask("POST", "/v0/b", {}, is_repeatable=False))
+        assert (error.code, error.status) == (Code.CUT_OFF, 503)
+        assert len(server.heard) == 3
+
+
+@pytest.mark.parametrize("status", ["429 Too Many Requests", "503 Service Unavailable"])
+@pytest.mark.parametrize(
+    ("asked", "least", "most"),
+    [("7", 7, 7), ("0", 0, 0.25), ("999999999999", 60, 60), ("soon", 0, 0.25)],
+)
+def test_a_server_that_names_a_pause_gets_it(
+    play: Any, pauses: Pauses, status: str, asked: str, least: float, most: float
+) -> None:
+    _, client = play(
+        said(b'{"error":{"code":"busy"}}', status, f"Retry-After: {asked}"), said(b'{"a":1}')
+    )
+    assert client.get("/v0/a").number("a") == 1
+    assert least <= pauses.seconds[0] <= most
+
+
+def test_an_unreachable_server_behind_a_proxy_has_a_status(play: Any) -> None:
+    _, client = play(*[said(b"", "502 Bad Gateway")] * 4)
+    error = fails(lambda: client.get("/v0/topics/a"))
+    assert (error.code, error.status, error.topic) == (Code.UNREACHABLE, 502, "a")
+
+
+def test_an_answer_without_a_length_is_no_yard(play: Any) -> None:
+    _, client = play(b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n{}")
+    assert fails(lambda: client.get("/v0/a")).code == Code.NOT_JOBYARD
 
 
 def test_a_stream_ends_with_its_trailers(play: Any) -> None:

@@ -16,6 +16,7 @@ from jobyard.client.calls import topic_path
 from jobyard.client.errors import bad_option
 from jobyard.spark.options import ReadOptions
 from jobyard.spark.read.columns import Table
+from jobyard.spark.read.losses import Losses
 from jobyard.spark.read.positions import EARLIEST, LATEST, Position
 from jobyard.spark.read.probe import check_present
 from jobyard.spark.read.pushdown import Bounds, bounds_of
@@ -49,11 +50,11 @@ class BatchReader(DataSourceReader):
         """Yield the rows of one partition."""
         options = self.options
         query = self.bounds.query(options)
-        return Reading(options.connecting, self.table, query, options.is_loss_fatal).read(partition)
+        return Reading(options.connecting, self.table, query, options.loss_rule).read(partition)
 
     def _ranges(self, client: YardClient) -> Iterator[SeqRange]:
         options = self.options
-        states = TopicStates(client, options)
+        states = TopicStates(client, options, Losses(options.loss_rule))
         found = states.all()
         for topic in options.topics:
             if topic not in found:
@@ -72,7 +73,7 @@ class BatchReader(DataSourceReader):
         end = place(states, topic, state, options.ending or LAST, "endingOffsets")
         wanted = SeqRange(topic, state.incarnation, start - 1, max(end - 1, start - 1))
         if start < state.first_seq:
-            check_present(client, self._cut(wanted), is_loss_fatal=options.is_loss_fatal)
+            check_present(client, self._cut(wanted), states.losses)
         return wanted
 
     def _cut(self, wanted: SeqRange) -> SeqRange:

@@ -4,7 +4,6 @@ A range is complete when a stream came to its proper end and its counts agree. A
 off is taken up behind the last seq that was handed out. Knows neither Spark nor tables.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final, final
 
@@ -13,10 +12,9 @@ import pyarrow as pa
 from jobyard.client import ByteStream, JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.errors import Code
+from jobyard.spark.read.losses import Losses, dropped, loss_of, lost_meanwhile
 from jobyard.spark.read.ranges import SeqRange
-from jobyard.spark.read.states import data_loss, wrong_incarnation
 
-LOG: Final = logging.getLogger("jobyard.spark")
 _NOTE: Final = b"topics."
 _PAUSE_S: Final = 0.25
 _PAUSE_MAX_S: Final = 5.0
@@ -35,7 +33,7 @@ class RangeExport:
         pause: Callable[[float], bool],
         *,
         retries_max: int,
-        is_loss_fatal: bool,
+        losses: Losses,
     ) -> None:
         self._client = client
         self._wanted = wanted
@@ -43,7 +41,7 @@ class RangeExport:
         # Whether to stop, after waiting.
         self._pause = pause
         self._retries_max = retries_max
-        self._is_loss_fatal = is_loss_fatal
+        self._losses = losses
         self._reached = wanted.after_seq
         self._is_done = wanted.size <= 0
         self._failures = 0
@@ -105,16 +103,13 @@ class RangeExport:
         }
         if wanted.incarnation:
             query["incarnation"] = wanted.incarnation
-        if not self._is_loss_fatal:
+        if self._losses.are_allowed:
             query["allow_gap"] = "true"
         stream = self._client.stream(topic_path(wanted.topic, "export"), query)
         self._stream = stream
         self._rows = 0
         if gap_to := stream.headers.get("topics-gap-to"):
-            LOG.warning(
-                "%s: records %d to %s are gone and were skipped (failOnDataLoss is false)",
-                wanted.topic, self._reached + 1, gap_to,
-            )  # fmt: skip
+            self._losses.meet(dropped(wanted.topic, self._reached + 1, int(gap_to), "age or size"))
         try:
             self._reader = pa.ipc.open_stream(stream)
         except pa.ArrowInvalid as fault:
@@ -152,20 +147,20 @@ class RangeExport:
                 f"and {trailers.get('topics-rows')}"
             )
         lost = int(notes.get("lost_rows", 0))
-        if lost > 0 and not self._is_loss_fatal:
-            LOG.warning("%s: %d records were lost while they were read", self._wanted.topic, lost)
+        # Where gaps are not allowed the server ends such a stream: these were deleted on purpose.
+        if lost > 0 and self._losses.are_allowed:
+            wanted = self._wanted
+            self._losses.meet(lost_meanwhile(wanted.topic, wanted.after_seq, wanted.to_seq, lost))
         self._stream = self._reader = None
         self._is_done = True
 
     def _refused(self, error: JobyardError) -> None:
         """Raise the error that a refusal means; return if what is gone may be passed over."""
         topic = self._wanted.topic
-        loss = loss_of(error, topic)
+        loss = loss_of(error, topic, self._reached, self._wanted.to_seq)
         if loss is None:
             raise error.within(topic=topic)
-        if self._is_loss_fatal:
-            raise loss
-        LOG.warning("%s (failOnDataLoss is false)", loss.message)
+        self._losses.meet(loss)
         self._is_done = True
 
     def _cut(self, why: str) -> JobyardError:
@@ -175,27 +170,6 @@ class RangeExport:
         return JobyardError(
             Code.NOT_JOBYARD, f"the export contradicts itself: {why}", url=self._client.url
         )
-
-
-def loss_of(error: JobyardError, topic: str) -> JobyardError | None:
-    """Return the loss of data that a refusal of an export means; None if it means another thing."""
-    detail = error.detail
-    if error.code == "gone":
-        reason = detail.get("reason", "age or size")
-        return data_loss(
-            topic,
-            f"records {detail.get('gap_from')} to {detail.get('gap_to')} of {topic} are gone "
-            f"({reason})",
-        )
-    if error.code == "wrong_incarnation":
-        return wrong_incarnation(topic)
-    if error.code == "topic_not_found":
-        return data_loss(topic, f"{topic} was deleted since its offsets were read")
-    if error.code == "out_of_range":
-        return data_loss(
-            topic, f"{topic} ends at seq {detail.get('head_seq')}, before what was to be read"
-        )
-    return None
 
 
 def notes_of(metadata: pa.KeyValueMetadata | None) -> Notes:

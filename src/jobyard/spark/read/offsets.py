@@ -8,7 +8,7 @@ would wait in silence. What is stored here must be readable for ever; tests hold
 files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -59,6 +59,12 @@ def _reached(topic: str, parts: object) -> Reached:
         if isinstance(incarnation, str) and isinstance(seq, int) and not isinstance(seq, bool):
             return Reached(incarnation, seq)
     raise _unusable(f"those of {topic} cannot be read")
+
+
+def foreign(topics: Iterable[str]) -> JobyardError:
+    """Return the error for offsets that have none of the topics of a query."""
+    names = ", ".join(sorted(topics)[:3])
+    return _unusable(f"they are of {names}, which the query does not read")
 
 
 def _unusable(why: str) -> JobyardError:

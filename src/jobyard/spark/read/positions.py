@@ -34,6 +34,18 @@ class Position:
     before_now_ms: int | None = None
 
 
+def moves(position: Position) -> bool:
+    """Return whether a position means another place when it is asked for later."""
+    if position.by_topic:
+        return any(seq == LATEST for _, seq, _ in position.by_topic)
+    is_edge = position.at_ms is None and position.before_now_ms is None
+    return (
+        position.newest_count > 0
+        or position.before_now_ms is not None
+        or (is_edge and position.edge == LATEST)
+    )
+
+
 def parse_offsets(text: str) -> Position:
     """Return the position that startingOffsets or endingOffsets means; ValueError if none."""
     text = text.strip()

@@ -15,6 +15,7 @@ from jobyard.client import YardClient
 from jobyard.spark.options import Connecting
 from jobyard.spark.read.columns import Table
 from jobyard.spark.read.export import RangeExport
+from jobyard.spark.read.losses import Losses, LossRule
 from jobyard.spark.read.prefetch import PARK_S, ROOM_BYTES, Prefetch
 from jobyard.spark.read.ranges import SeqPartition, SeqRange
 
@@ -27,7 +28,7 @@ class Reading:
     table: Table
     # Further parameters of each export.
     query: Mapping[str, str]
-    is_loss_fatal: bool
+    loss_rule: LossRule
     room_bytes: int = ROOM_BYTES
     park_s: float = PARK_S
 
@@ -67,6 +68,7 @@ class _PartitionSource:
         self._left = list(reversed(ranges))
         self._topic = ""
         self._export: RangeExport | None = None
+        self._losses = Losses(reading.loss_rule)
         self._query = {**reading.query, "columns": ",".join(reading.table.sources())}
 
     def next_batch(self) -> pa.RecordBatch | None:
@@ -96,5 +98,5 @@ class _PartitionSource:
             self._query,
             self._closed.wait,
             retries_max=self._reading.connecting.retries_max,
-            is_loss_fatal=self._reading.is_loss_fatal,
+            losses=self._losses,
         )

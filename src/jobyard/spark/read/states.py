@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from jobyard.client import Answer, JobyardError, YardClient
 from jobyard.client.calls import topic_path
-from jobyard.client.errors import Code, bad_option
+from jobyard.client.errors import bad_option
 from jobyard.spark.options import EVENTS_TOPIC, ReadOptions
+from jobyard.spark.read.losses import Losses, made_again
 from jobyard.spark.read.positions import EARLIEST, Position
 
 PAGE_SIZE: Final = 1000
@@ -51,18 +52,20 @@ class TopicExtent(NamedTuple):
 class TopicStates:
     """Asks one yard for the topics that the options name."""
 
-    def __init__(self, client: YardClient, options: ReadOptions) -> None:
+    def __init__(self, client: YardClient, options: ReadOptions, losses: Losses) -> None:
         self._client = client
+        self.losses = losses
         self._topics = options.topics
         self._pattern = re.compile(options.pattern) if options.pattern else None
         self._option = "topicsPattern" if options.pattern else "topic"
         # How many calls the last question took.
         self.calls_count = 1
 
-    @property
-    def is_pattern(self) -> bool:
-        """Return whether topics come and go."""
-        return self._pattern is not None
+    def is_asked_for(self, topic: str) -> bool:
+        """Return whether the options mean a topic of this name, there or not."""
+        if self._pattern is None:
+            return topic in self._topics
+        return topic != EVENTS_TOPIC and self._pattern.fullmatch(topic) is not None
 
     def all(self, after_seq: int = -1, wait_ms: int = 0) -> dict[str, TopicExtent]:
         """Return the state of each topic that exists.
@@ -121,13 +124,8 @@ class TopicStates:
         return name[:-1] if following and following in _CHANGES_MEANING else name
 
     def _is_meant(self, topic: str, line: Answer) -> bool:
-        if self._pattern is None:
-            return topic in self._topics
-        return (
-            topic != EVENTS_TOPIC
-            and line.text("type") == _LOG
-            and self._pattern.fullmatch(topic) is not None
-        )
+        is_kind = self._pattern is None or line.text("type") == _LOG
+        return is_kind and self.is_asked_for(topic)
 
     def _state(self, topic: str, answer: Answer) -> TopicExtent:
         if answer.text("type") != _LOG:
@@ -162,7 +160,7 @@ def place(
 ) -> int:
     """Return the next seq to be read from a position; of an end, the first one not read."""
     if position.by_topic:
-        return _given_seq(topic, state, position, option)
+        return _given_seq(states.losses, topic, state, position, option)
     if position.newest_count:
         return max(state.next_seq - position.newest_count, state.first_seq)
     ts_ms = position.at_ms
@@ -180,12 +178,15 @@ def check_names(position: Position | None, topics: list[str], option: str) -> No
             raise bad_option(option, f"it has an offset of {topic}, which is not read")
 
 
-def _given_seq(topic: str, state: TopicExtent, position: Position, option: str) -> int:
+def _given_seq(
+    losses: Losses, topic: str, state: TopicExtent, position: Position, option: str
+) -> int:
     for name, seq, incarnation in position.by_topic:
         if name != topic:
             continue
         if incarnation and incarnation != state.incarnation:
-            raise wrong_incarnation(topic).within(option=option)
+            losses.meet(made_again(topic, seq))
+            return state.first_seq if option.startswith("starting") else state.next_seq
         if seq < 0:
             return state.first_seq if seq == EARLIEST else state.next_seq
         if seq > state.next_seq:
@@ -194,18 +195,3 @@ def _given_seq(topic: str, state: TopicExtent, position: Position, option: str) 
             ).within(topic=topic)
         return max(seq, 1)
     raise bad_option(option, f"it has no offset of {topic}", "Name every topic: -2 is earliest.")
-
-
-def wrong_incarnation(topic: str) -> JobyardError:
-    """Return the error for a topic whose seqs started over."""
-    return data_loss(topic, f"{topic} was deleted and made again since it was read")
-
-
-def data_loss(topic: str, message: str) -> JobyardError:
-    """Return the error for records that should have been read and are gone."""
-    return JobyardError(
-        Code.DATA_LOSS,
-        message,
-        option="failOnDataLoss",
-        remedy="failOnDataLoss=false reads what is left; a new checkpoint starts over.",
-    ).within(topic=topic)

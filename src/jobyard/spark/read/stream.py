@@ -26,9 +26,9 @@ from jobyard.client import JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.spark.options import ReadOptions
 from jobyard.spark.read.columns import Table
-from jobyard.spark.read.export import LOG
-from jobyard.spark.read.offsets import Reached, StreamOffsets, parse_stored
-from jobyard.spark.read.positions import LATEST, Position
+from jobyard.spark.read.losses import LOG, Losses, cut_back, deleted, made_again, not_asked_for
+from jobyard.spark.read.offsets import Reached, StreamOffsets, foreign, parse_stored
+from jobyard.spark.read.positions import LATEST, Position, moves
 from jobyard.spark.read.probe import check_present
 from jobyard.spark.read.ranges import SeqRange, split
 from jobyard.spark.read.reading import Reading
@@ -37,10 +37,8 @@ from jobyard.spark.read.states import (
     TopicExtent,
     TopicStates,
     check_names,
-    data_loss,
     no_topic,
     place,
-    wrong_incarnation,
 )
 
 NOW: Final = Position(edge=LATEST)
@@ -48,6 +46,10 @@ NOWHERE: Final = Reached("", 0)
 # How long the server keeps a call for news. A query that is stopped ends with that call at the
 # latest, so it is short.
 IDLE_WAIT_MS: Final = 1000
+# Refusals of a cursor that say that the topic is not what it was, or that it is further already.
+_NO_LONGER: Final = frozenset(
+    {"cursor_behind", "topic_not_found", "wrong_incarnation", "out_of_range"}
+)
 # What Spark stores as JSON; its classes say no more either.
 Form = dict[str, Any]
 
@@ -97,7 +99,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one partition."""
         options = self.options
-        return Reading(options.connecting, self.table, {}, options.is_loss_fatal).read(partition)
+        return Reading(options.connecting, self.table, {}, options.loss_rule).read(partition)
 
     def commit(self, end: Form) -> None:
         """Move the cursor to what Spark has finished."""
@@ -121,17 +123,17 @@ class _Driver:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._client: YardClient = options.connecting.client()
-        self._states = TopicStates(self._client, options)
+        self._losses = Losses(options.loss_rule)
+        self._states = TopicStates(self._client, options, self._losses)
         self._found: dict[str, TopicExtent] = {}
         # When they were asked for last, and when the answer came.
         self._asked_s = self._found_s = -1e9
         self._initial: StreamOffsets | None = None
+        self._has_begun = False
         # Where a run with the trigger availableNow ends.
         self._target: dict[str, TopicExtent] | None = None
         self._moved_s = time.monotonic()
         self._cursors: dict[str, Reached] = {}
-        # Seqs that were lost, by topic, since the query began.
-        self._lost: dict[str, int] = {}
 
     def close(self) -> None:
         """Close the connection."""
@@ -160,7 +162,15 @@ class _Driver:
 
     def latest(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
         """Return the end of the next batch."""
-        self.keep_cursors(start)
+        self._check_own(start)
+        if start != self._initial:
+            # A batch that Spark has finished ends here, perhaps one of an earlier run.
+            self.keep_cursors(start)
+        elif not self._has_begun and moves(self._options.starting or NOW):
+            # Spark stores where a batch ends and asks again where the first one began, if it has
+            # to be repeated: later that would be another place. So the first one has no rows.
+            self._has_begun = True
+            return start
         found = self._target if self._target is not None else self._news(start)
         begins: dict[str, Reached] = {}
         ends: dict[str, Reached] = {}
@@ -170,8 +180,9 @@ class _Driver:
             # A new topic, or a new life of one, is entered at its first seq, so that the next
             # batch has a start: two offsets must say all of what lies between them.
             is_new = start.topics.get(topic, NOWHERE).incarnation != reached.incarnation
-            is_still = state is None or is_new
-            ends[topic] = reached if is_still else self._end(topic, reached, found[topic])
+            end_seq = reached.next_seq if state is None or is_new else state.next_seq
+            # A start may be behind the target of a run.
+            ends[topic] = reached._replace(next_seq=max(end_seq, reached.next_seq))
         sizes = {topic: ends[topic].next_seq - begins[topic].next_seq for topic in begins}
         total = sum(sizes.values())
         if is_limited and self._must_wait(total):
@@ -197,7 +208,8 @@ class _Driver:
             for topic, state in self._found.items()
         }
         form = StreamOffsets(ends).form()
-        return {**form, "lost": dict(self._lost)} if self._lost else form
+        lost = self._losses.form()
+        return {**form, "lost": lost} if lost else form
 
     def set_target(self) -> None:
         """Remember how far the topics go now."""
@@ -205,6 +217,11 @@ class _Driver:
 
     def ranges(self, start: StreamOffsets, end: StreamOffsets) -> list[SeqRange]:
         """Return what lies between two offsets."""
+        self._check_own(end)
+        self._has_begun = True
+        if not self._found:
+            # A batch of an earlier run is repeated before a new one is planned.
+            self._ask()
         ranges = []
         for topic, reached in sorted(end.topics.items()):
             begin = start.topics.get(topic)
@@ -214,16 +231,25 @@ class _Driver:
             wanted = SeqRange(
                 topic, reached.incarnation, begin.next_seq - 1, reached.next_seq - 1
             )  # fmt: skip
-            if wanted.size <= 0:
-                continue
-            state = self._found.get(topic)
-            if state is not None and begin.next_seq < state.first_seq:
-                self._count_lost(
-                    topic,
-                    check_present(self._client, wanted, is_loss_fatal=self._options.is_loss_fatal),
-                )
-            ranges.append(wanted)
+            if wanted.size > 0 and self._is_there(wanted):
+                ranges.append(wanted)
         return ranges
+
+    def _is_there(self, wanted: SeqRange) -> bool:
+        """Return whether a range can be read, as far as is known before a task begins."""
+        topic, begin_seq = wanted.topic, wanted.after_seq + 1
+        state = self._found.get(topic)
+        if state is None:
+            # The batch of an earlier run may have a topic that is not looked for any more.
+            if self._states.is_asked_for(topic):
+                self._losses.meet(deleted(topic, begin_seq))
+            return not self._states.is_asked_for(topic)
+        if state.incarnation != wanted.incarnation:
+            self._losses.meet(made_again(topic, begin_seq))
+            return False
+        if begin_seq < state.first_seq:
+            check_present(self._client, wanted, self._losses)
+        return True
 
     def keep_cursors(self, reached: StreamOffsets) -> None:
         """Tell the server how far Spark has finished, if that changed."""
@@ -242,7 +268,7 @@ class _Driver:
                 path = topic_path(topic, "cursors", consumer)
                 self._client.ask("PUT", path, body, is_repeatable=True)
             except JobyardError as error:
-                if error.code not in ("cursor_behind", "topic_not_found"):
+                if error.code not in _NO_LONGER:
                     raise error.within(topic=topic, option="consumer") from None
                 LOG.warning("cursor %s of %s was not moved: %s", consumer, topic, error.message)
             self._cursors[topic] = place_now
@@ -282,39 +308,40 @@ class _Driver:
         """Return where each topic of the next batch begins."""
         known: dict[str, Reached] = {}
         for topic, reached in start.topics.items():
-            state = found.get(topic)
-            if state is None:
-                if self._states.is_pattern:
-                    continue
-                self._lose(data_loss(topic, f"{topic} was deleted"))
-                known[topic] = reached
-            elif state.incarnation != reached.incarnation:
-                self._lose(wrong_incarnation(topic))
-                known[topic] = Reached(state.incarnation, state.first_seq)
-            else:
-                known[topic] = reached
+            if not self._states.is_asked_for(topic):
+                self._losses.meet(not_asked_for(topic, reached.next_seq))
+                continue
+            begin = self._begin(topic, reached, found.get(topic))
+            if begin is not None:
+                known[topic] = begin
         for topic, state in found.items():
             if topic not in known:
                 known[topic] = Reached(state.incarnation, state.first_seq)
         return known
 
-    def _end(self, topic: str, reached: Reached, state: TopicExtent) -> Reached:
-        if state.next_seq < reached.next_seq:
-            # A run that ends at a target may have begun behind it.
-            if self._target is None:
-                message = f"{topic} ends at seq {state.head_seq}, before {reached.next_seq}"
-                self._lose(data_loss(topic, message))
+    def _begin(self, topic: str, reached: Reached, state: TopicExtent | None) -> Reached | None:
+        """Return where a topic begins that was read before; None if it has ended."""
+        if state is None:
+            self._losses.meet(deleted(topic, reached.next_seq))
+            return None if self._options.pattern else reached
+        if state.incarnation != reached.incarnation:
+            self._losses.meet(made_again(topic, reached.next_seq))
+            return Reached(state.incarnation, state.first_seq)
+        if state.next_seq >= reached.next_seq:
             return reached
+        if self._target is not None:
+            # The target may have been taken before a start that is the newest record.
+            state = self._states.all().get(topic, state)
+            if state.next_seq >= reached.next_seq:
+                return reached
+        self._losses.meet(cut_back(topic, state.head_seq, reached.next_seq))
         return reached._replace(next_seq=state.next_seq)
 
-    def _lose(self, error: JobyardError) -> None:
-        if self._options.is_loss_fatal:
-            raise error
-        LOG.warning("%s (failOnDataLoss is false)", error.message)
-
-    def _count_lost(self, topic: str, count: int) -> None:
-        if count:
-            self._lost[topic] = self._lost.get(topic, 0) + count
+    def _check_own(self, offsets: StreamOffsets) -> None:
+        """Refuse the offsets of another query, which say nothing about the topics of this one."""
+        topics = offsets.topics
+        if topics and not any(self._states.is_asked_for(topic) for topic in topics):
+            raise foreign(topics)
 
     def _must_wait(self, total: int) -> bool:
         """Return whether there is too little for a batch, and it need not come yet."""

@@ -67,7 +67,7 @@ def test_what_is_not_named_is_copied(target: str, patch: str, wanted: str) -> No
 
 
 @pytest.mark.parametrize(
-    "target", ["", "nix", '{"a":1', '{"a":1}}', '{"a" 1}', '{"a":tru}', "[" * 200]
+    "target", ["", "nix", '{"a":1', '{"a":1}}', '{"a" 1}', '{"a":falsy}', "[" * 200]
 )
 def test_a_target_that_is_not_json(target: str) -> None:
     assert patched(target, '{"b":1}') is None

@@ -87,7 +87,7 @@ RECORD: dict[str, object] = {"data": "abc", "meta": {"a": 1}, "tag": "t", "key":
 @pytest.mark.parametrize(
     "other",
     [
-        {"data": "abd"},
+        {"data": "abc2"},
         {"data_b64": "YWJj", "data": ...},
         {"meta": {"a": 2}},
         {"tag": "u"},
