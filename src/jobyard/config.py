@@ -131,8 +131,8 @@ class Config:
     max_inflight_per_key: int = 1000
     max_total_bytes: int = 0
     max_body_bytes: int = 64 * MIB
-    #: Records of one commit (an ended run counts as three), bytes of all stages, transactions that
-    #: are open or remembered, and equally many claim sets.
+    #: Records of one commit (an ended run counts as three, a dead letter as 20), bytes of all
+    #: stages, transactions that are open or remembered, and equally many claim sets.
     txn_rows_max: int = TXN_ROWS_MAX
     txn_stage_bytes: int = STAGED_BYTES_MAX
     txn_max: int = TXNS_MAX
@@ -334,7 +334,7 @@ SETTINGS: Final = (
         "txn_rows_max",
         Size(1, 1 << 24, "N"),
         "Maximum number of records of one commit, which enter at one moment; an ended run counts "
-        "as three.",
+        "as three, a dead letter as 20.",
     ),
     Setting(
         "txn_stage_bytes",

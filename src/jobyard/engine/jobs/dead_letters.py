@@ -40,6 +40,8 @@ MAX_ATTEMPTS: Final = "$dead_letter_max_attempts"
 
 # Record heads, names and a configuration, in case the log has to be created.
 DEAD_LETTER_ROOM: Final = 4096
+# Making an encoder takes as long as encoding the meta of a letter.
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 # An id with more digits is not one of ours: clients can write to the log of dead letters too.
 ID_DIGITS: Final = 18
 # Of the name and the client's id of a job, in bytes.
@@ -137,7 +139,9 @@ def send(yard: Yard, job: Job, reason: str, error: str, now_ms: i64) -> bool:
     topic_state = queue.topic_state
     if topic_state is not None:
         topic_state.dead_lettered += 1
-        remember_floors(yard, queue)
+        if yard.txns.held_offers is None:
+            # Else a commit is entering, which writes them once for all its letters.
+            remember_floors(yard, queue)
     return True
 
 
@@ -198,8 +202,8 @@ def _with_marks(meta: bytes, marks: dict[str, str]) -> bytes:
             name: value for name, value in json.loads(meta).items() if not name.startswith(MARK)
         }
         fields.update(marks)
-        return json.dumps(fields, separators=(",", ":")).encode()
-    added = json.dumps(marks, separators=(",", ":")).encode()
+        return _COMPACT.encode(fields).encode()
+    added = _COMPACT.encode(marks).encode()
     inside = meta.strip()[1:-1].strip()
     return b"".join([b"{", inside, b",", added[1:]]) if inside else added
 

@@ -16,13 +16,20 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_events
+from jobyard.engine.jobs.low_watermarks import remember_floors
 from jobyard.engine.jobs.queues import drop_watch, hold_watch
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.logs.cursors import CursorChange, apply_cursor, cursor_room
 from jobyard.engine.logs.logs import trim
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
-from jobyard.engine.topics.commit_ends import HeldRuns, RunEnd, SkipReason, apply_end
+from jobyard.engine.topics.commit_ends import (
+    EndKind,
+    HeldRuns,
+    RunEnd,
+    SkipReason,
+    apply_end,
+)
 from jobyard.engine.topics.commit_targets import CommitTarget, TargetMissing, target_of
 from jobyard.engine.topics.fences import check_fence, raise_fence
 from jobyard.engine.topics.stages import (
@@ -57,8 +64,10 @@ __all__ = [
     "look",
 ]
 
-# The end of a run takes as long as so many records; a key as long as one, besides its own.
+# The end of a run takes as long as so many records, and a dead letter is a write of its own; a key
+# takes as long as one record, besides its own.
 _ROWS_PER_END: Final = 3
+_ROWS_PER_LETTER: Final = 20
 # A larger commit enters in a turn of its own.
 _AT_ONCE: Final = 1000
 # How often a commit is prepared again because others changed what has to enter.
@@ -88,7 +97,10 @@ class TooManyRows(Refused):
     """A commit has more records and ends of runs than may enter at one moment."""
 
     def __init__(self, rows: i64, most: i64) -> None:
-        counted = "three for each ended run, two for each with a key"
+        counted = (
+            f"{_ROWS_PER_END} for each ended run, {_ROWS_PER_LETTER} for each dead letter, "
+            "two for each record with a key"
+        )
         super().__init__(f"{int(rows)} records, {counted}; at most {int(most)}")
         self.rows: i64 = rows
         self.most: i64 = most
@@ -132,7 +144,10 @@ class Commit(Task):
         self._txn: OpenTxn | None = None
         # The chunks of each topic, in the order of the request.
         self._chunks: dict[str, list[StagedChunk]] = {}
-        self._rows: i64 = _ROWS_PER_END * len(request.ends)
+        self._rows: i64 = 0
+        for end in request.ends:
+            is_letter = end.kind == EndKind.DEAD_LETTER
+            self._rows += _ROWS_PER_LETTER if is_letter else _ROWS_PER_END
         self._targets: list[CommitTarget] = []
         self._runs = HeldRuns(yard, [])
         self._is_begun: bool = False
@@ -433,6 +448,7 @@ class Commit(Task):
                 apply_end(yard, runs.leases[each].job, runs.ends[each], now_ms)
             except (YardFull, StorageFull):
                 failed.append(each)
+        self._remember_letters(runs)
         if not failed:
             return
         for each in failed:
@@ -447,6 +463,16 @@ class Commit(Task):
             for topic, chunks in self._chunks.items():
                 self._targets.append(target_of(yard, topic, chunks, now_ms))
             self._prepare(_ALL, now_ms)
+
+    def _remember_letters(self, runs: HeldRuns) -> None:
+        """Write how many jobs of each queue became letters."""
+        queues: dict[Queue, None] = {}
+        for each, end in enumerate(runs.ends):
+            if end.kind == EndKind.DEAD_LETTER:
+                queues[runs.leases[each].job.queue] = None
+        for queue in queues:
+            if queue.topic_state is not None:
+                remember_floors(self._yard, queue)
 
 
 def _check_job_ids(more: list[str], job_ids: set[str]) -> None:

@@ -30,7 +30,7 @@ DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
 JOB_ID_MAX: Final = 256
 JOB_NAME_MAX: Final = 256
-ATTEMPTS_MAX: Final = (1 << 31) - 1
+ATTEMPTS_MAX: Final = 1000
 
 # Columns that are fields of a record as they are: texts with their most bytes, and numbers.
 _LABELS: Final = (("node", NODE_MAX), ("job_id", JOB_ID_MAX), ("name", JOB_NAME_MAX))

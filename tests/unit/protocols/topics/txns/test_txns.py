@@ -353,6 +353,10 @@ def test_a_commit_that_is_too_large_changes_nothing(site: BareTopics, api: Topic
     assert answer.json["error"]["detail"] == {"rows": 3, "max": 2}
     answer = commit(api, acks=[{"queue": "q", "node": "w", "items": [[1]]}])
     assert answer.refusal == (413, "txn_too_large")
+    site.yard.txns.rows_max = 19
+    answer = commit(api, dead_letters=[{"queue": "q", "node": "w", "items": [[1]]}])
+    assert answer.json["error"]["detail"] == {"rows": 20, "max": 19}
+    site.yard.txns.rows_max = 2
     items = [[1], [2], [3]]
     answer = commit(api, acks=[{"queue": "q", "node": "w", "items": items}])
     assert answer.status == 400
