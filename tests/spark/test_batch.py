@@ -42,6 +42,13 @@ def test_a_topic_is_a_table(yard: HttpYard, topics: Topics) -> None:
     assert abs(rows[0]["ts"].timestamp() - time.time()) < 3600
 
 
+def test_a_topic_that_is_sent_compressed_is_the_same_table(yard: HttpYard, topics: Topics) -> None:
+    write(topics, "packed", 5000)
+    plain = read_batch(yard.url, topic="packed")
+    assert read_batch(yard.url, topic="packed", compress="zstd", minPartitions="3") == plain
+    assert len(plain) == 5000
+
+
 def test_an_empty_topic_has_no_rows(yard: HttpYard, topics: Topics) -> None:
     topics.ask("PUT", "/v0/topics/empty", {})
     assert seqs(yard.url, topic="empty") == []

@@ -59,6 +59,17 @@ def test_an_unknown_option_names_the_nearest(name: str, near: str) -> None:
     assert f"did you mean {near}?" in str(refused(topic="a", **{name: "1"}))
 
 
+def test_exports_are_compressed_only_where_that_is_wanted() -> None:
+    assert read(topic="a").export_query() == {}
+    for text, query in (
+        ("zstd", {"compress": "zstd"}),
+        ("ZSTD", {"compress": "zstd"}),
+        ("none", {}),
+    ):
+        assert read("stream", topic="a", compress=text).export_query() == query
+    assert "neither none nor zstd" in str(refused(topic="a", compress="lz4"))
+
+
 def test_an_option_like_no_other_lists_all() -> None:
     assert "startingTimestamp" in str(refused(topic="a", zzzzqqq="1"))
 

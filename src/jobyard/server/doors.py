@@ -18,9 +18,11 @@ from jobyard.protocols.glidemq.entrance import GlidemqEntrance
 from jobyard.protocols.http.entrance import HttpEntrance
 from jobyard.protocols.topics.api_keys import read_keys
 from jobyard.protocols.topics.door import TopicsDoor
+from jobyard.protocols.topics.export.request import ZSTD
 from jobyard.server.committer import SYNC, Committer
 from jobyard.server.environment import ServerEnvironment
 from jobyard.server.http import ServerStopwatch, open_http, set_limits, set_pages
+from jobyard.server.packing import zstd_packer
 from jobyard.server.process_facts import InfoFacts, ProcessFacts
 
 if TYPE_CHECKING:
@@ -150,14 +152,21 @@ class Doors:
         topics.guards_probes = config.probe_auth
         door = open_http(self._yard, bunqueue, topics, ServerStopwatch(committer))
         door.shared_limits = self._shared_limits
+        packer = zstd_packer()
+        if packer is not None:
+            topics.packers[ZSTD] = packer
         set_limits(config, door, topics.limits)
         set_pages(config, door)
 
         def drain() -> None:
             door.is_draining = True
 
+        def close(_now_ms: int) -> None:
+            if packer is not None:
+                packer.close()
+
         is_guarded = bool(config.auth_token and config.topics_key)
-        return ServedDoor("http", HttpEntrance(door), is_guarded, drain)
+        return ServedDoor("http", HttpEntrance(door), is_guarded, drain, close=close)
 
     def _serve_glidemq(self, port: int) -> ServedDoor:
         door = GlidemqDoor(self._yard, InfoFacts(self._facts, port), self._now_ms)

@@ -33,7 +33,10 @@ NAMES: Final = (
     *("minPartitions", "maxRecordsPerPartition", "maxConcurrentExports"),
     *("failOnDataLoss", "includeHeaders", "includePayload", "kafkaNames"),
     *("consumer", "hold", "pollIntervalMs", "timeoutMs", "maxRetries", "pushdown"),
+    "compress",
 )
+NOT_COMPRESSED: Final = "none"
+ZSTD: Final = "zstd"
 # Spark adds it by itself to the options of `load(path)`.
 _PATH: Final = "path"
 _T = TypeVar("_T")
@@ -98,6 +101,12 @@ class ReadOptions:
     poll_interval_ms: int = 200
     # Off, because Spark 4.3 keeps the filters of one query for the next one on the same table.
     pushdown: bool = False
+    # How the server compresses exports; empty for not at all.
+    codec: str = ""
+
+    def export_query(self) -> dict[str, str]:
+        """Return the parameters that every export of this read has."""
+        return {"compress": self.codec} if self.codec else {}
 
     @property
     def loss_rule(self) -> LossRule:
@@ -201,6 +210,7 @@ def read_options(
         is_held=given.flag("hold", otherwise=False),
         poll_interval_ms=given.number("pollIntervalMs", 200),
         pushdown=given.flag("pushdown", otherwise=False),
+        codec=_codec(given),
     )
 
 
@@ -266,6 +276,13 @@ def connecting(given: Given, token: Token | None) -> Connecting:
         timeout_ms=given.number("timeoutMs", 30_000),
         retries_max=given.number("maxRetries", 5, least=0),
     )
+
+
+def _codec(given: Given) -> str:
+    codec = given.text("compress", NOT_COMPRESSED).lower()
+    if codec not in (NOT_COMPRESSED, ZSTD):
+        raise bad_option("compress", f"{codec!r} is neither {NOT_COMPRESSED} nor {ZSTD}")
+    return "" if codec == NOT_COMPRESSED else codec
 
 
 def _states(given: Given) -> tuple[str, ...]:

@@ -58,6 +58,24 @@ def test_pyarrow_reads_a_range_straight_from_the_answer(yard: HttpYard, topics: 
     assert table.column("tag").to_pylist() == [f"t{i % 7}" for i in range(100, ROWS - 1)]
 
 
+def test_a_compressed_range_is_smaller_and_the_same(yard: HttpYard, topics: Topics) -> None:
+    fill(topics)
+    url = f"{yard.url}/v0/topics/log/export"
+    found = []
+    for query in ("", "?compress=zstd"):
+        with urllib.request.urlopen(url + query) as answer:
+            found.append(answer.read())
+    plain, packed = found
+    assert len(packed) * 3 < len(plain)
+    tables = [pa.ipc.open_stream(data).read_all() for data in found]
+    tables[1].validate(full=True)
+    assert tables[0].equals(tables[1])
+    # A server that stops does not wait for pages that nobody reads.
+    with socket.create_connection(yard.address, timeout=60) as idle:
+        idle.sendall(b"GET /v0/topics/log/export?compress=zstd HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert idle.recv(15) == b"HTTP/1.1 200 OK"
+
+
 def test_others_are_served_while_one_reads(yard: HttpYard, topics: Topics) -> None:
     fill(topics)
     request = b"GET /v0/topics/log/export HTTP/1.1\r\nHost: localhost\r\n\r\n"

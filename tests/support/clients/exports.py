@@ -115,7 +115,9 @@ def exported(site: BareTopics, path: str, caller: TopicsClient | None = None) ->
     """Request an export, and run it to its end."""
     caller = caller or site.api
     headers = begin(caller, path)
-    site.tick(1000)
+    # What a sent page sets off is seen by the next tick only.
+    for _ in range(20):
+        site.tick(50)
     made = hear(caller, headers)
     assert not caller.unread
     return made

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jobyard.engine.state.timers import Alarm
     from jobyard.engine.state.yard import Yard
     from jobyard.protocols.topics.api_keys import ApiKey
+    from jobyard.protocols.topics.export.packing import PagePacker
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -71,6 +72,8 @@ class TopicsDoor:
         self.queue_readers = QueueReaders(yard.bus)
         self.watches: dict[str, Alarm] = {}
         self.limits = TopicsLimits()
+        # What compresses exports, by the name of the codec; empty if nothing is installed.
+        self.packers: dict[str, PagePacker] = {}
         # Exports take turns: when the last page was made, and the first time not yet reserved.
         self.exported_ms: i64 = 0
         self.export_free_ms: i64 = 0

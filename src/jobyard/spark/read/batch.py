@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one partition."""
         options = self.options
-        query = self.bounds.query(options)
+        query = {**options.export_query(), **self.bounds.query(options)}
         return Reading(options.connecting, self.table, query, options.loss_rule).read(partition)
 
     def _ranges(self, client: YardClient) -> Iterator[SeqRange]:

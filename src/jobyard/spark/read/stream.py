@@ -99,7 +99,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one partition."""
         options = self.options
-        return Reading(options.connecting, self.table, {}, options.loss_rule).read(partition)
+        query = options.export_query()
+        return Reading(options.connecting, self.table, query, options.loss_rule).read(partition)
 
     def commit(self, end: Form) -> None:
         """Move the cursor to what Spark has finished."""

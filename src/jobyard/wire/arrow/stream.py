@@ -29,10 +29,13 @@ TIMESTAMP: Final = 10
 
 _ALIGNMENT: Final = 64
 _CONTINUES: Final = -1
+_NOT_COMPRESSED: Final = -1
 _VERSION_5: Final = 4
 _SCHEMA: Final = 1
 _RECORD_BATCH: Final = 3
 _MICROSECONDS: Final = 2
+# The codec that all buffers of a batch are compressed with, each alone.
+_ZSTD: Final = 1
 
 # Sizes of the fields of each table, in the order of Arrow's schema files; 0: left out.
 _MESSAGE_SIZES: Final = [2, 1, POINTER, 8, POINTER]
@@ -41,6 +44,8 @@ _FIELD_SIZES: Final = [POINTER, 1, 1, POINTER, 0, POINTER]
 _INT_SIZES: Final = [4, 1]
 _TIMESTAMP_SIZES: Final = [2, POINTER]
 _BATCH_SIZES: Final = [8, POINTER, POINTER]
+_PACKED_BATCH_SIZES: Final = [8, POINTER, POINTER, POINTER]
+_COMPRESSION_SIZES: Final = [1, 1]
 _NOTE_SIZES: Final = [POINTER, POINTER]
 _NO_FIELDS: Final[list[int]] = []
 
@@ -70,30 +75,61 @@ def schema_message(fields: list[ArrowField], notes: dict[str, str]) -> bytes:
 
 def batch_message(columns: list[Column], notes: dict[str, str]) -> bytes:
     """Return a batch of rows; the columns are those of the schema, in its order."""
+    return _batch(columns, buffers_of(columns), notes, is_packed=False)
+
+
+def packed_message(columns: list[Column], packed: list[bytes], notes: dict[str, str]) -> bytes:
+    """Return the same with its buffers as `packed_buffer` made them."""
+    return _batch(columns, packed, notes, is_packed=True)
+
+
+def buffers_of(columns: list[Column]) -> list[bytes]:
+    """Return the buffers of all columns, in the order of a batch."""
+    return [part for column in columns for part in column.buffers()]
+
+
+def packed_buffer(plain: bytes, compressed: bytes) -> bytes:
+    """Return a buffer of a packed batch: its size, then what it was compressed to.
+
+    One that does not get smaller is left as it is, which the size -1 says; an empty one is nothing.
+    """
+    if not plain:
+        return b""
+    out = BytesWriter()
+    is_smaller = len(compressed) < len(plain)
+    write_i64_le(out, len(plain) if is_smaller else _NOT_COMPRESSED)
+    out.write(compressed if is_smaller else plain)
+    return out.getvalue()
+
+
+def _batch(
+    columns: list[Column], buffers: list[bytes], notes: dict[str, str], *, is_packed: bool
+) -> bytes:
     assert columns
     count = columns[0].count
     nodes = BytesWriter()
     places = BytesWriter()
     pieces: list[bytes] = [b""]
     size: i64 = 0
-    parts: i64 = 0
     for column in columns:
         assert column.count == count
         write_i64_le(nodes, count)
         write_i64_le(nodes, column.nulls)
-        for part in column.buffers():
-            write_i64_le(places, size)
-            write_i64_le(places, len(part))
-            pieces.append(part)
-            pieces.append(_padding(len(part)))
-            size += len(part) + len(pieces[-1])
-            parts += 1
+    for part in buffers:
+        write_i64_le(places, size)
+        write_i64_le(places, len(part))
+        pieces.append(part)
+        pieces.append(_padding(len(part)))
+        size += len(part) + len(pieces[-1])
     flat = FlatWriter()
     header = _begin(flat, _RECORD_BATCH, size, notes)
-    batch = flat.table(header, _BATCH_SIZES)
+    batch = flat.table(header, _PACKED_BATCH_SIZES if is_packed else _BATCH_SIZES)
     flat.put(batch[0], 8, count)
     flat.records(batch[1], len(columns), nodes.getvalue())
-    flat.records(batch[2], parts, places.getvalue())
+    flat.records(batch[2], len(buffers), places.getvalue())
+    if is_packed:
+        compression = flat.table(batch[3], _COMPRESSION_SIZES)
+        flat.put(compression[0], 1, _ZSTD)
     pieces[0] = _framed(flat)
     return b"".join(pieces)
 

@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,9 @@ from jobyard.wire.arrow.stream import (
     UTF8,
     ArrowField,
     batch_message,
+    buffers_of,
+    packed_buffer,
+    packed_message,
     schema_message,
 )
 
@@ -88,9 +92,17 @@ def read_back(value: object) -> object:
     return value
 
 
-@given(streams(), NOTES)
+def packed(columns: list[Column]) -> list[bytes]:
+    """Compress the buffers of a batch, each alone."""
+    compress = zstandard.ZstdCompressor(level=1).compress
+    return [packed_buffer(one, compress(one)) for one in buffers_of(columns)]
+
+
+@given(streams(), NOTES, st.booleans())
 def test_a_stream_is_what_pyarrow_reads(
-    stream: tuple[list[ArrowField], list[list[Values]]], notes: dict[str, str]
+    stream: tuple[list[ArrowField], list[list[Values]]],
+    notes: dict[str, str],
+    is_packed: bool,  # noqa: FBT001  drawn
 ) -> None:
     fields, batches = stream
     data = schema_message(fields, notes)
@@ -98,7 +110,10 @@ def test_a_stream_is_what_pyarrow_reads(
         columns = [
             column_of(field.kind, values) for field, values in zip(fields, batch, strict=True)
         ]
-        message = batch_message(columns, {**notes, "number": str(number)})
+        numbered = {**notes, "number": str(number)}
+        message = batch_message(columns, numbered)
+        if is_packed:
+            message = packed_message(columns, packed(columns), numbered)
         assert len(message) % 64 == 0
         data += message
     reader = pa.ipc.open_stream(data + END)
@@ -116,6 +131,26 @@ def test_a_stream_is_what_pyarrow_reads(
         ] == batch
     with pytest.raises(StopIteration):
         reader.read_next_batch()
+
+
+def test_a_buffer_is_packed_only_if_it_gets_smaller() -> None:
+    size = (1000).to_bytes(8, "little")
+    assert packed_buffer(b"x" * 1000, b"short") == size + b"short"
+    assert packed_buffer(b"abc", b"longer") == b"\xff" * 8 + b"abc"
+    assert packed_buffer(b"abc", b"123") == b"\xff" * 8 + b"abc"
+    assert packed_buffer(b"", b"header") == b""
+
+
+def test_a_packed_batch_is_smaller() -> None:
+    column = TextColumn()
+    for _ in range(1000):
+        column.add(b"the same text again")
+    plain = batch_message([column], {})
+    message = packed_message([column], packed([column]), {})
+    assert len(message) * 5 < len(plain)
+    data = schema_message([ArrowField("a", UTF8)], {}) + message + plain + END
+    found = pa.ipc.open_stream(data).read_all()
+    assert found.to_pylist() == [{"a": "the same text again"}] * 2000
 
 
 def test_every_part_of_a_message_is_aligned() -> None:

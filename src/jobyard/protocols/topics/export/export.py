@@ -33,6 +33,7 @@ from jobyard.protocols.topics.export.request import (
     fields_of,
     read_columns,
     read_filter,
+    read_packer,
     read_range,
 )
 from jobyard.protocols.topics.export.sources import (
@@ -50,6 +51,8 @@ from jobyard.wire.arrow.stream import (
     ARROW_STREAM,
     END,
     batch_message,
+    buffers_of,
+    packed_message,
     schema_message,
 )
 from jobyard.wire.http.request import parse_query
@@ -57,6 +60,7 @@ from jobyard.wire.json.write import write_text
 
 if TYPE_CHECKING:
     from jobyard.protocols.topics.door import TopicsDoor
+    from jobyard.protocols.topics.export.packing import PackedPage, PagePacker
 
 # The interval between pages, for all exports together.
 PAGE_MS: Final = 1
@@ -70,13 +74,14 @@ def export(door: TopicsDoor, call: HttpCall) -> None:
     wanted = read_range(call, source, name)
     wanted.columns = read_columns(call, source)
     wanted.is_nullable = query_flag(call, "nullable", otherwise=False)
+    packer = read_packer(call, door.packers)
     wanted.rows = source.count(wanted.from_seq, wanted.to_seq)
     call.await_batch(source.batch())
     if call.is_head():
         call.answer_stream_head(ARROW_STREAM, wanted.headers())
         return
     hold_stream(door, call)
-    _Export(door, call, source, wanted)
+    _Export(door, call, source, wanted, packer)
 
 
 def seq(door: TopicsDoor, call: HttpCall) -> None:
@@ -133,7 +138,12 @@ class _Export(Alarm, PendingCall):
     """One stream of rows. Its alarm rings when the next page may be made."""
 
     def __init__(
-        self, door: TopicsDoor, call: HttpCall, source: RowSource, wanted: ExportRange
+        self,
+        door: TopicsDoor,
+        call: HttpCall,
+        source: RowSource,
+        wanted: ExportRange,
+        packer: PagePacker | None,
     ) -> None:
         super().__init__(0, NEVER_MS, 0)
         self._door = door
@@ -143,6 +153,11 @@ class _Export(Alarm, PendingCall):
         self._reached: i64 = wanted.from_seq
         self._rows: i64 = 0
         self._batch: i64 = source.batch()
+        self._packer = packer
+        # The page that is being compressed, and its notes.
+        self._packed: PackedPage | None = None
+        self._page: RowPage | None = None
+        self._notes: dict[str, str] = {}
         # Read before anything is sent: damage here is a refusal, not a broken stream.
         page = self._next_page()
         call.begin_stream(self, ARROW_STREAM, wanted.headers())
@@ -152,7 +167,11 @@ class _Export(Alarm, PendingCall):
 
     def ring(self, now_ms: i64) -> None:
         """Send the next page, unless another page was made in this turn."""
-        if self._door.exported_ms >= now_ms:
+        if self._packed is not None:
+            self._send_packed(self._packed, now_ms)
+            return
+        is_busy = self._packer is not None and self._packer.is_busy()
+        if self._door.exported_ms >= now_ms or is_busy:
             self._get_in_line(now_ms + PAGE_MS)
             return
         try:
@@ -164,7 +183,8 @@ class _Export(Alarm, PendingCall):
 
     def drained(self, now_ms: i64) -> None:
         """Schedule the next page for this reader's turn."""
-        if not self._call.is_answered and self.pos < 0 and self._call.has_room():
+        is_idle = self.pos < 0 and self._packed is None
+        if not self._call.is_answered and is_idle and self._call.has_room():
             self._get_in_line(now_ms)
 
     def _get_in_line(self, now_ms: i64) -> None:
@@ -181,6 +201,8 @@ class _Export(Alarm, PendingCall):
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Cancel the next page."""
+        self._packed = None
+        self._page = None
         self._door.yard.disarm(self)
 
     def _next_page(self) -> RowPage:
@@ -215,14 +237,42 @@ class _Export(Alarm, PendingCall):
                 f"{METADATA_PREFIX}last_seq": str(int(page.last_seq)),
                 f"{METADATA_PREFIX}rows": str(int(count)),
             }
-            if not wanted.may_have_gaps and source.is_settled():
-                # Nothing is missing, and all rows existed when the export began.
-                self._call.await_batch(self._batch)
+            if self._packer is not None:
+                self._page = page
+                self._notes = notes
+                self._packed = self._packer.pack(buffers_of(page.columns))
+                self._door.yard.arm(self, now_ms + PAGE_MS)
+                return
+            self._await_rows()
             self._call.send(batch_message(page.columns, notes))
+        self._note_sent(page, count, now_ms)
+
+    def _send_packed(self, packed: PackedPage, now_ms: i64) -> None:
+        """Send the page that was being compressed; look again soon if it still is."""
+        buffers = packed.buffers()
+        if buffers is None:
+            self._door.yard.arm(self, now_ms + PAGE_MS)
+            return
+        page = self._page
+        assert page is not None
+        self._packed = None
+        self._page = None
+        self._await_rows()
+        self._call.send(packed_message(page.columns, buffers, self._notes))
+        self._note_sent(page, page.columns[0].count, now_ms)
+
+    def _await_rows(self) -> None:
+        if not self._range.may_have_gaps and self._source.is_settled():
+            # Nothing is missing, and all rows existed when the export began.
+            self._call.await_batch(self._batch)
+
+    def _note_sent(self, page: RowPage, count: i64, now_ms: i64) -> None:
+        """Note that a page was sent, and end the stream after the last one."""
+        wanted = self._range
         self._rows += count
         self._reached = page.reached_seq
         if self._reached >= wanted.to_seq:
-            self._end(source.page(wanted.to_seq, wanted.to_seq, wanted.columns))
+            self._end(self._source.page(wanted.to_seq, wanted.to_seq, wanted.columns))
         elif count == 0:
             # Nothing was sent, so `drained` will not be called.
             self._get_in_line(now_ms + PAGE_MS)

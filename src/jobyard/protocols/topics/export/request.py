@@ -10,14 +10,16 @@ from mypy_extensions import i64
 from jobyard.journal.history.filter import NEVER, HistoryFilter
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.body import invalid, query_flag, query_whole
+from jobyard.protocols.topics.export.packing import PagePacker
 from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE, RowSource
 from jobyard.wire.arrow.stream import ArrowField
 from jobyard.wire.http.request import parse_query
 
 METADATA_PREFIX: Final = "topics."
 PARAMETERS: Final = frozenset(
-    ("from_seq", "to_seq", "columns", "allow_gap", "incarnation", "nullable")
+    ("from_seq", "to_seq", "columns", "allow_gap", "incarnation", "nullable", "compress")
 )
+ZSTD: Final = "zstd"
 NO_OTHERS: Final[frozenset[str]] = frozenset()
 # Parameters of `_events` alone.
 FILTERS: Final = frozenset(("queue", "event", "from_ts", "to_ts"))
@@ -118,6 +120,20 @@ def _bounds(source: RowSource) -> dict[str, object]:
         "head_seq": int(source.head_seq()),
         "earliest_seq": int(source.earliest_seq()),
     }
+
+
+def read_packer(call: HttpCall, packers: dict[str, PagePacker]) -> PagePacker | None:
+    """Return what compresses the pages of a call; None if it does not ask for that."""
+    codec = parse_query(call.request.query).get("compress", "")
+    if not codec:
+        return None
+    if codec != ZSTD:
+        raise invalid(f"compress must be {ZSTD}")
+    packer = packers.get(codec)
+    if packer is None:
+        message = f"this server has no {ZSTD}: install jobyard[{ZSTD}] there, or leave out compress"
+        raise HttpRefused(406, "not_acceptable", message)
+    return packer
 
 
 def read_range(call: HttpCall, source: RowSource, name: str) -> ExportRange:

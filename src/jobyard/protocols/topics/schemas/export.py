@@ -24,6 +24,9 @@ _RANGE: Final = (
     Parameter("to_seq", _WHOLE, "The last seq to export. Default: the newest."),
     Parameter("columns", _TEXT, "Comma-separated column names. Default: all columns."),
     Parameter("nullable", _FLAG, "Mark all columns as nullable in the schema, as Spark needs it."),
+    Parameter(
+        "compress", {"enum": ["zstd"]}, "Compress each batch; 406 if the server cannot do that."
+    ),
     Parameter("allow_gap", _FLAG, "Continue if caps or the TTL have removed part of the range."),
     Parameter("jobs", _TEXT, "The jobs of a queue in these states, comma-separated."),
     Parameter("queue", _TEXT, "Only rows of these queues, comma-separated; only for _events."),
