@@ -10,6 +10,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-plain test-compiled originals compile lint types check fmt sim
 .PHONY: check-fast coverage test-sim test-spark mutants bench bench-spark libraries clean
+.PHONY: test-compiled-rooms test-compiled-servers
 
 BIN := .venv/bin
 # The small environment, or the whole one where that is there already.
@@ -29,7 +30,18 @@ export PATH := $(PATH):$(CURDIR)/build/debian/usr/bin:$(CURDIR)/build/valkey
 
 PLAIN_TESTS := $(addprefix tests/,unit spark transcripts recovery fuzz acceptance/doors)
 
+# With the programs that clients and benchmark are compared with.
+SERVER_TESTS := tests/acceptance tests/unit/bench
+
 CHECKED := $(wildcard src tests sim bench fuzz tools examples conftest.py setup.py)
+
+define on_compiled
+if [ -d build/compiled ]; then \
+	set -x; $(COMPILED) $(BIN)/python -m pytest $(1); \
+else \
+	echo "jobyard: nothing was compiled, so there is no compiled build to test" >&2; \
+fi
+endef
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2 }' Makefile
@@ -41,8 +53,7 @@ serve: $(if $(filter plain,$(BUILD)),$(SERVING),compile) ## run a server on 127.
 
 # Every real server and client, and the benchmark, are run on the compiled build, which is the one that
 # ships; of them the plain half tries one part, at all doors. Tools are tested by the plain half only.
-# With --jobs=2 it and the simulator's tests take about as
-# long as the compiled half.
+# Three parts at a time keep two cores busy: those that start servers wait for them half of the time.
 test: test-plain test-compiled $(if $(ARGS),,test-sim) ## run the tests on the plain and on the compiled build
 
 test-plain: .venv/ready originals ## run the tests on the plain sources: all of ARGS=tests, else without most servers
@@ -54,12 +65,13 @@ test-sim: .venv/ready ## run the tests of the simulator on the plain sources
 test-spark: build/spark/ready ## run the tests of the Spark part with Spark itself, in an environment of its own
 	$(PLAIN) build/spark/bin/python -m pytest $(or $(ARGS),tests/spark)
 
-test-compiled: .venv/ready compile originals ## run the tests on the compiled build
-	@if [ -d build/compiled ]; then \
-		set -x; $(COMPILED) $(BIN)/python -m pytest $(ARGS); \
-	else \
-		echo "jobyard: nothing was compiled, so there is no compiled build to test" >&2; \
-	fi
+test-compiled: $(if $(ARGS),,test-compiled-servers) test-compiled-rooms ## run the tests on the compiled build
+
+test-compiled-rooms: .venv/ready compile originals
+	@$(call on_compiled,$(or $(ARGS),tests $(addprefix --ignore ,$(SERVER_TESTS))))
+
+test-compiled-servers: .venv/ready compile originals
+	@$(call on_compiled,$(SERVER_TESTS))
 
 originals: ## fetch what the tests compare with into build/, where that is possible
 	@tools/bootstrap.sh beanstalkd

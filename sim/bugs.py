@@ -329,6 +329,34 @@ BUGS: Final[dict[str, Bug]] = {
             ),
         ),
     ),
+    "run-left-open": Bug(
+        "a start does not write that the runs of the last boot are over",
+        frozenset({"history"}),
+        (Change("jobyard.engine.recovery.open_yard", "    replay.abandon_runs()\n", ""),),
+    ),
+    "run-ended-twice": Bug(
+        "each start ends the same run once more",
+        frozenset({"history"}),
+        (
+            Change(
+                "jobyard.engine.recovery.replay",
+                "        self._runs.end(job_id)\n        if data[pos + 1] == Cause.ABANDONED:\n",
+                "        if data[pos + 1] != Cause.ABANDONED:\n            self._runs.end(job_id)\n"
+                "        else:\n",
+            ),
+        ),
+    ),
+    "durable-run-abandoned": Bug(
+        "a start ends runs whose leases it has resumed",
+        frozenset({"history"}),
+        (
+            Change(
+                "jobyard.engine.recovery.open_runs",
+                "if job is not None and job.lease is None and run.record >= floor:",
+                "if job is not None and run.record >= floor:",
+            ),
+        ),
+    ),
     "yard-drawn-again": Bug(
         "every start draws a new id for the data directory",
         frozenset({"history"}),

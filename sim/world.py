@@ -218,7 +218,7 @@ class World:
                 self.reach(trial.damage_and_repair())
 
     def _count_recovery(self) -> None:
-        self.diary.check(self.boot.yard)
+        self.diary.start(self.boot.yard)
         recovered = self.boot.recovered
         for point, is_reached in (
             ("torn tail cut", recovered.cut_bytes > 0),

@@ -88,8 +88,7 @@ class BunWorld(World):
         except (Stopped, StorageFailed, StorageFull, JournalDamaged):
             self._note_recovered(before, self.now_ms())
             raise
-        # The first thing a start writes is a batch of its own.
-        self._recovered = min(self._recovered, int(boot.journal.durable) - 1)
+        self._recovered = min(self._recovered, int(boot.recovered.last_batch))
         return boot
 
     def _note_recovered(self, disk: VirtualDisk, now_ms: int) -> None:

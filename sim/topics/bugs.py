@@ -345,6 +345,17 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
+    "redrive-key-forgotten": (
+        "a redrive does not store the keys of the letters that it moves",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.topic_queue",
+                "    batch.record_keys = keys\n",
+                "    assert batch.record_keys is None\n",
+            ),
+        ),
+    ),
     "bytes-copied-as-json": (
         "bytes that a router copies from a log to a queue become JSON",
         frozenset({"reply", "state", "JSONDecodeError"}) | _RESTART,
@@ -375,6 +386,50 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
                 "jobyard.engine.topics.transactions",
                 "        for target in self._targets:\n            written",
                 "        for target in self._targets[:1]:\n            written",
+            ),
+        ),
+    ),
+    "letter-without-error": (
+        "a commit drops the errors of the jobs that it gives up",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.commit_ends",
+                "bury(yard, job, job.rank, now_ms, error=end.error)",
+                "bury(yard, job, job.rank, now_ms)",
+            ),
+        ),
+    ),
+    "other-chunk-taken": (
+        "a chunk of another content passes for the one that is staged",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.stages",
+                "        if known.write_key != write_key:\n",
+                "        if known.rows != items.count():\n",
+            ),
+        ),
+    ),
+    "commit-without-cursor": (
+        "a commit says that it has set cursors, and sets none",
+        frozenset({"reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.transactions",
+                "            apply_cursor(yard, change.cursor, now_ms)\n",
+                "            assert change.cursor.name\n",
+            ),
+        ),
+    ),
+    "set-not-extended": (
+        "an extended claim set keeps its old deadlines in the journal",
+        frozenset({"lease", "claim set", "reply", "state"}) | _RESTART,
+        (
+            (
+                "jobyard.engine.topics.claim_sets",
+                "            keep_lease(yard, lease)\n            self.count += 1\n",
+                "            self.count += 1\n",
             ),
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jobyard.engine.state.record_keys import keys_of
-from jobyard.model.job import DELAYED, LEASED, READY
+from jobyard.model.job import DEAD, DELAYED, LEASED, READY
 from sim.checkers import kept_bytes
 from sim.state import Violation
 from sim.topics.keys import keys_found
@@ -47,12 +47,15 @@ def check_topics(yard: Yard, model: TopicsModel) -> None:
 
 def _check_jobs(yard: Yard, name: str, jobs: dict[int, Job]) -> None:
     found = {int(job.key): (int(job.state), int(job.deliveries)) for job in jobs_of(yard, name)}
-    wanted = {
-        job.seq: (LEASED if job.holder else DELAYED if job.is_delayed else READY, job.deliveries)
-        for job in jobs.values()
-    }
+    wanted = {job.seq: (_state_of(job), job.deliveries) for job in jobs.values()}
     if found != wanted:
         raise Violation("state", f"{name}: {found}, not {wanted}"[:1500])
+
+
+def _state_of(job: Job) -> int:
+    if job.buried:
+        return DEAD
+    return LEASED if job.holder else DELAYED if job.is_delayed else READY
 
 
 def check_books(yard: Yard) -> None:

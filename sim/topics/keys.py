@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from jobyard.model.topic.key_table import digest_of
+from jobyard.model.topic.key_table import digest_of, redrive_digest
 from sim.topics.nouns import Refusal
 
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 # Few, so that most come again.
 KEYS: Final = tuple(f"r{number}" for number in range(30))
 _NAMES: Final = {digest_of(key): key for key in KEYS}
+# Of redrives, whose keys are of a letter each.
+REDRIVE_KEYS: Final = tuple(f"d{number}" for number in range(6))
 _NEVER: Final = -(1 << 62)
 
 
@@ -90,6 +92,13 @@ def keys_found(table: KeyTable | None, now: int) -> dict[str, tuple[int, int]]:
         key: (int(table.seq_of(number)), int(table.at_of(number))) for key, number in found.items()
     }
     return {key: one for key, one in told.items() if one[1] > after}
+
+
+def redrive_key(key: str, incarnation: int, seq: int) -> str:
+    """Return the key under which a letter of a log is redriven."""
+    name = f"{key} {incarnation} {seq}"
+    _NAMES[redrive_digest(key, str(incarnation), seq)] = name
+    return name
 
 
 def key_of(digest: bytes) -> str:

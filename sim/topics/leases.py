@@ -46,7 +46,7 @@ class LeasedTopics(Topics):
         """Lease jobs to the node that claimed them, and check its answer."""
         lease = ask.lease or max(100, ask.number("lease_ms", queue.config.lease))
         for job, told in zip(jobs, claimed, strict=True):
-            self._ring_by(ask.text("node"), self.now + lease)
+            self.ring_by(ask.text("node"), self.now + lease)
             job.holder = ask.text("node")
             job.deadline = self.now + lease
             job.deliveries += 1
@@ -127,7 +127,7 @@ class LeasedTopics(Topics):
         jobs = self._held(ask, answer, queue)
         for job in jobs:
             job.deadline = self.now + max(100, ask.number("lease_ms", 0))
-            self._ring_by(job.holder, job.deadline)
+            self.ring_by(job.holder, job.deadline)
         deadlines = {str(job.seq): job.deadline + self.wall_offset for job in jobs}
         skipped = answer.body.get("skipped")
         wanted: Reply = {"topic": ask.name, "extended": len(jobs), "skipped": skipped}

@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 TRIM_MS: Final = 1000
 
 
+def refuse_cursor(known: tuple[int, bool] | None, seq: int, head: int, *, is_forced: bool) -> None:
+    """Refuse a cursor that cannot be set."""
+    if seq > head:
+        raise Refusal(416, "out_of_range")
+    if known is not None and seq < known[0] and not is_forced:
+        raise Refusal(409, "cursor_behind")
+
+
 class Log:
     """One log."""
 
@@ -31,6 +39,8 @@ class Log:
         self.keys: dict[str, Write] = {}
         # Of the cursor of its reader, if there is one: the seq, and whether it holds records.
         self.cursor: tuple[int, bool] | None = None
+        # The number and size of records for which room is kept.
+        self.promised = (0, 0)
         self.last_write = 0
         # Unknown until it is read.
         self.incarnation = 0
@@ -79,18 +89,30 @@ class Log:
 
     def set_cursor(self, seq: int, *, holds: bool, is_forced: bool, now: int) -> bool:
         """Set the cursor of its reader; return whether it is new."""
-        known = self.cursor
-        if seq > self.head:
-            raise Refusal(416, "out_of_range")
-        if known is not None and seq < known[0] and not is_forced:
-            raise Refusal(409, "cursor_behind")
+        self.check_cursor(seq, is_forced=is_forced)
+        is_new = self.cursor is None
+        self.put_cursor(seq, holds=holds, now=now)
+        return is_new
+
+    def check_cursor(self, seq: int, *, is_forced: bool) -> None:
+        """Refuse a cursor that cannot be set."""
+        refuse_cursor(self.cursor, seq, self.head, is_forced=is_forced)
+
+    def put_cursor(self, seq: int, *, holds: bool, now: int) -> None:
+        """Set the cursor of its reader."""
         self.cursor = (seq, holds)
         # What was held may have to go now.
         self.since = now
-        return known is None
+
+    def promise(self, contents: list[Content]) -> None:
+        """Keep room for records that follow in the same batch, if it refuses others."""
+        self.promised = (0, 0)
+        if self.config.is_rejecting:
+            self.promised = (len(contents), sum(one.size(is_job=False) for one in contents))
 
     def _excess(self, count: int, size: int) -> tuple[int, int]:
         config = self.config
+        count, size = count + self.promised[0], size + self.promised[1]
         over_count = len(self.rows) + count - config.cap_records if config.cap_records else 0
         over_size = self.bytes + size - config.cap_bytes if config.cap_bytes else 0
         return over_count, over_size

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from jobyard.engine.jobs.durable_leases import lease_name
 from jobyard.engine.logs.text import texts_between
+from jobyard.model.details import Outcome
 from jobyard.model.family import TOPICS
 from jobyard.model.job import BYTES as BYTES_CODEC
-from jobyard.model.job import DELAYED
+from jobyard.model.job import DEAD, DELAYED
 from sim.state import Violation
 from sim.topics.keys import RecordKeys, adopt_keys, keys_found
 from sim.topics.logs import Log
@@ -104,13 +105,15 @@ class QueueMemory:
     def __init__(self, queue: Queue, found: YardQueue) -> None:
         self.config = queue.config.fields
         self.jobs = {
-            job.seq: (job.content, job.deliveries, job.error) for job in queue.jobs.values()
+            job.seq: (job.content, job.deliveries, job.error, bool(job.buried))
+            for job in queue.jobs.values()
         }
         self.writes = dict(queue.writes)
         self.record_keys = KeysMemory(queue)
         # A restart continues behind the reserved seqs; only the server gives them back.
         next_seq = max(queue.next_seq, int(found.seq_limit))
         self.facts = (next_seq, queue.cap_floor, queue.ttl_floor, queue.dead_lettered)
+        self.cursor = queue.cursor
 
 
 class Memory:
@@ -162,13 +165,15 @@ class Recall:
             self._same("transactions", facts_of(yard), memory.txns)
             self._check_leases(memory.leases)
 
-    def _check_leases(self, wanted: dict[tuple[str, int], str]) -> None:
+    def _check_leases(self, wanted: dict[tuple[str, int], tuple[str, int]]) -> None:
         """Check that the leases of claim sets came back."""
-        for (name, seq), lease_id in wanted.items():
+        for (name, seq), known in wanted.items():
             jobs = {int(job.key): job for job in jobs_of(self._yard, name)}
             lease = None if seq not in jobs else jobs[seq].lease
-            found = "" if lease is None else lease_name(self._yard, lease)
-            self._same(f"lease of job {seq} of {name}", found, lease_id)
+            found = None
+            if lease is not None:
+                found = lease_name(self._yard, lease), int(lease.sort_key)
+            self._same(f"lease of job {seq} of {name}", found, known)
 
     def _same(self, what: str, found: object, wanted: object) -> None:
         if found != wanted:
@@ -251,14 +256,20 @@ class Recall:
             int(topic_state.ttl_floor),
             int(topic_state.dead_lettered),
         )
+        self._same(f"cursor of {name}", cursor_of(self._yard, name), known.cursor)
         self._same(f"next seq and floors of {name}", (int(queue.next_seq), *floors), known.facts)
         jobs = {
-            int(job.key): (content_of(self._yard, job), int(job.deliveries), _error_of(job))
+            int(job.key): (
+                content_of(self._yard, job),
+                int(job.deliveries),
+                _error_of(job),
+                job.state == DEAD,
+            )
             for job in jobs_of(self._yard, name)
         }
         wanted = {
-            seq: (content._replace(delay=0), count, error)
-            for seq, (content, count, error) in known.jobs.items()
+            seq: (content._replace(delay=0), count, error, is_dead)
+            for seq, (content, count, error, is_dead) in known.jobs.items()
         }
         self._same(f"jobs of {name}", jobs, wanted)
         writes = {
@@ -370,6 +381,10 @@ def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
             job.deadline = int(one.lease.sort_key)
             job.lease_id = lease_name(yard, one.lease)
         queue.jobs[job.seq] = job
+    for item in found.dead.live():
+        assert isinstance(item, Outcome)
+        queue.bury(queue.jobs[int(item.job.key)])
+    queue.cursor = cursor_of(yard, found.name)
     queue.next_seq = int(found.next_seq)
     queue.cap_floor, queue.ttl_floor = int(topic_state.cap_floor), int(topic_state.ttl_floor)
     queue.dead_lettered = int(topic_state.dead_lettered)

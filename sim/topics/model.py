@@ -10,8 +10,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from jobyard.engine.state.history import yard_id
 from sim.state import Violation
-from sim.topics import txns
+from sim.topics import redrives, txns
 from sim.topics.keys import RecordKeys
 from sim.topics.leases import LeasedTopics
 from sim.topics.nouns import Ask, Config, Content, Page, Refusal, Reply, Router
@@ -57,6 +58,7 @@ class TopicsModel(LeasedTopics):
             "txn-abort": partial(self._about_txn, txns.abort),
             "claim-set": self._claim_set,
             "show-set": self._show_set,
+            "extend-set": partial(self._about_txn, txns.extend_set),
         }
 
     def answered(self, ask: Ask, answer: Answer) -> int:
@@ -111,7 +113,6 @@ class TopicsModel(LeasedTopics):
                     raise Violation("reply", f"{ask}: {log.incarnation} belonged to another log")
                 self.incarnations.add(log.incarnation)
             wanted["incarnation"] = str(log.incarnation)
-            wanted["head_row_seq"] = log.head
             if log.cursor is not None:
                 wanted["cursors"] = answer.body.get("cursors")
         else:
@@ -123,8 +124,11 @@ class TopicsModel(LeasedTopics):
             counts: Reply = dict(zip(names, queue.counts(), strict=True))
             counts["dead_lettered"] = queue.dead_lettered
             wanted["queue"] = counts
+            number = int(self.yard.queues[ask.name].number)
+            wanted["incarnation"] = f"{yard_id(self.yard)}-{number}"
             if "cursors" in answer.body:
                 wanted["cursors"] = answer.body["cursors"]
+        wanted["head_row_seq"] = wanted["head_seq"]
         self._same(ask, answer, wanted)
         return self._newest(ask.name)
 
@@ -132,7 +136,9 @@ class TopicsModel(LeasedTopics):
         if ask.name in self.queues:
             # A cursor of a queue is a number and nothing else; other tests try that.
             holds = bool(ask.fields["hold"])
-            if answer.status not in {200, 201} and not (holds or answer.status in {409, 416}):
+            if answer.status in {200, 201}:
+                self.queues[ask.name].cursor = (ask.number("seq", 0), False)
+            elif not (holds or answer.status in {409, 416}):
                 raise Violation("reply", f"{ask}: {answer.status} {answer.body}")
             return 0
         log = self.logs.get(ask.name)
@@ -142,7 +148,7 @@ class TopicsModel(LeasedTopics):
         holds, is_forced = bool(ask.fields["hold"]), bool(ask.fields.get("force"))
         is_new = log.set_cursor(seq, holds=holds, is_forced=is_forced, now=self.now)
         self.reach("cursor holds records" if holds else "cursor set")
-        wanted = (201 if is_new else 200, seq, log.head - seq)
+        wanted = (201 if is_new else 200, seq, sum(each > seq for each in log.rows))
         if (answer.status, answer.body.get("seq"), answer.body.get("lag")) != wanted:
             raise Violation("reply", f"{ask}: {answer.status} {answer.body}")
         return self.batch
@@ -446,8 +452,17 @@ class TopicsModel(LeasedTopics):
 
     def _redrive(self, ask: Ask, answer: Answer) -> int:
         queue = self._queue(ask.name)
-        log, seqs = self._letters(queue, ask.number("max", 1000))
+        if "seqs" in ask.fields:
+            moved = redrives.redrive(self, queue, ask)
+            self._same(ask, answer, moved.answer)
+            return moved.batch
+        most = ask.number("max", 1000)
         driven = 0
+        for job in queue.dead()[:most]:
+            job.buried = 0
+            driven += 1
+            self.reach("dead job driven back")
+        log, seqs = self._letters(queue, most - driven)
         is_too_large = False
         for seq in seqs:
             assert log is not None
@@ -475,11 +490,16 @@ class TopicsModel(LeasedTopics):
 
     def _purge(self, ask: Ask, answer: Answer) -> int:
         queue = self._queue(ask.name)
-        log, seqs = self._letters(queue, ask.number("max", 1000))
+        most = ask.number("max", 1000)
+        dead = queue.dead()[:most]
+        for job in dead:
+            del queue.jobs[job.seq]
+        log, seqs = self._letters(queue, most - len(dead))
         if log is not None:
             log.remove(seqs)
-        self._same(ask, answer, {"topic": ask.name, "purged": len(seqs)})
-        return self.batch if log is not None and seqs and log.config.is_written else 0
+        self._same(ask, answer, {"topic": ask.name, "purged": len(dead) + len(seqs)})
+        is_written = log is not None and seqs and log.config.is_written
+        return self.batch if dead or is_written else 0
 
     # -- waiting ---------------------------------------------------------------------------------
 

@@ -205,8 +205,12 @@ class Job:
         self.error = ""
         # The number that the yard gave it; 0 until it was claimed.
         self.number = 0
+        # Its place among the dead jobs of its queue; 0 if it is not dead.
+        self.buried = 0
 
     def __repr__(self) -> str:
+        if self.buried:
+            return f"job {self.seq}, dead, {self.deliveries} deliveries"
         where = f"held by {self.holder} until {self.deadline}" if self.holder else f"due {self.due}"
         return f"job {self.seq}, {where}, {self.deliveries} deliveries"
 
@@ -346,6 +350,7 @@ _PATHS: Final = {
     "txn-abort": ("DELETE", "/v0/txns/{}"),
     "claim-set": ("POST", "/v0/topics/{}/claim"),
     "show-set": ("GET", "/v0/topics/{}/claims/{}"),
+    "extend-set": ("POST", "/v0/topics/{}/claims/{}/extend"),
     "route": ("PUT", "/v0/routers/{}"),
     "router": ("GET", "/v0/routers/{}"),
     "unroute": ("DELETE", "/v0/routers/{}"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from sim.topics.keys import RecordKeys
-from sim.topics.logs import is_own, reason_of, tombstone
+from sim.topics.logs import is_own, reason_of, refuse_cursor, tombstone
 from sim.topics.nouns import Config, Job, Page, Query, Refusal, Write, has_tag
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class Queue:
         self.dead_lettered = 0
         self.writes: dict[str, Write] = {}
         self.record_keys = RecordKeys()
+        # Of the cursor of its reader; it never holds jobs.
+        self.cursor: tuple[int, bool] | None = None
+        self.burials = 0
         # Nodes that wait for a job to claim.
         self.waiting: list[Ask] = []
 
@@ -52,7 +56,27 @@ class Queue:
         """Return how many are ready, in flight and delayed."""
         held = sum(1 for job in self.jobs.values() if job.holder)
         delayed = sum(1 for job in self.jobs.values() if job.is_delayed)
-        return len(self.jobs) - held - delayed, held, delayed
+        return len(self.jobs) - held - delayed - len(self.dead()), held, delayed
+
+    def dead(self) -> list[Job]:
+        """Return the dead jobs, the first that died first."""
+        return sorted((job for job in self.jobs.values() if job.buried), key=attrgetter("buried"))
+
+    def bury(self, job: Job) -> None:
+        """Make a held job dead."""
+        self.free(job, 0, job.freed)
+        self.burials += 1
+        job.buried = self.burials
+
+    def check_cursor(self, seq: int, *, is_forced: bool) -> None:
+        """Refuse a cursor that cannot be set."""
+        refuse_cursor(self.cursor, seq, self.head, is_forced=is_forced)
+
+    def put_cursor(self, seq: int, *, holds: bool, now: int) -> None:
+        """Set the cursor of its reader."""
+        assert now > 0
+        assert not holds
+        self.cursor = (seq, holds)
 
     def is_old(self, job: Job, now: int) -> bool:
         """Return whether a job has expired."""
@@ -143,7 +167,9 @@ class Queue:
 
     def ready(self) -> list[Job]:
         """Return the jobs that may be claimed, in the order in which they are claimed."""
-        jobs = [job for job in self.jobs.values() if not job.holder and not job.is_delayed]
+        jobs = [
+            job for job in self.jobs.values() if not (job.holder or job.is_delayed or job.buried)
+        ]
         return sorted(jobs, key=lambda job: (-job.content.priority, job.seq))
 
     def held(self, ask: Ask, now: int) -> tuple[list[Job], list[int]]:

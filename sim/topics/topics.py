@@ -52,7 +52,7 @@ class Topics:
         self.incarnations: set[int] = set()
         self.txns = TxnBook()
         # Everything that was ever staged, committed or claimed, for what a restart brings back.
-        self.staged_before: dict[tuple[str, Place], list[StagedRow]] = {}
+        self.staged_before: dict[tuple[str, Place], list[list[StagedRow]]] = {}
         self.digests: dict[str, str] = {}
         self.sets_before: dict[tuple[str, str], ClaimSet] = {}
         # A dead letter is written in the middle of a claim: nothing is forwarded meanwhile.
@@ -94,6 +94,10 @@ class Topics:
             return known, True
         first = queue.produce(contents, key, self.now, self.batch)
         return Write(first, queue.head, self.now, self.batch), False
+
+    def enter_job(self, queue: Queue, content: Content) -> Write:
+        """Write one job."""
+        return self._produce(queue, [content], "")[0]
 
     def enter_held(self, log: Log | None, name: str, contents: list[Content]) -> Write:
         """Write what a commit writes: routers forward it later."""
@@ -200,6 +204,24 @@ class Topics:
 
     def _send_letter(self, queue: Queue, job: Job) -> None:
         """Make a dead letter of a job that was delivered too often, or try again later."""
+        if not self._is_letter(queue, job, "max_deliveries", job.error):
+            self.reach("letter put off")
+            queue.free(job, PUT_OFF_MS, job.freed)
+            job.due = self.now + PUT_OFF_MS
+
+    def give_up(self, queue: Queue, job: Job, error: str) -> None:
+        """Make a dead letter of a job that its holder gives up, or a dead job."""
+        letters = queue.config.letters
+        if letters and letters not in self.queues:
+            if self._is_letter(queue, job, "given_up", error):
+                self.reach("dead letter of a commit")
+                return
+            self.reach("letter refused by its log")
+        queue.bury(job)
+        job.error = error or job.error
+
+    def _is_letter(self, queue: Queue, job: Job, reason: str, error: str) -> bool:
+        """Make a dead letter of a job; return whether its log took it."""
         name = queue.config.letters
         if name not in self.logs:
             self._open(name, Config({}))
@@ -208,10 +230,10 @@ class Topics:
             MARK + "deliveries": str(job.deliveries),
             MARK + "src_seq": str(job.seq),
             MARK + "job_id": str(job.number),
-            MARK + "reason": "max_deliveries",
+            MARK + "reason": reason,
         }
-        if job.error:
-            marks[MARK + "error"] = job.error
+        if error:
+            marks[MARK + "error"] = error
         content = job.content
         # A router may have copied it from another letter.
         kept = {name: one for name, one in content.meta.items() if not name.startswith(MARK)}
@@ -221,15 +243,13 @@ class Topics:
         try:
             self._append(self.logs[name], [letter], "")
         except Refusal:
-            self.reach("letter put off")
-            queue.free(job, PUT_OFF_MS, job.freed)
-            job.due = self.now + PUT_OFF_MS
-            return
+            return False
         finally:
             self._is_held = False
         self.reach("dead letter")
         del queue.jobs[job.seq]
         queue.dead_lettered += 1
+        return True
 
     def _letters(self, queue: Queue, most: int) -> tuple[Log | None, list[int]]:
         log = self.logs.get(queue.config.letters)
@@ -293,7 +313,7 @@ class Topics:
         if left:
             self._rings[node] = min(left)
 
-    def _ring_by(self, node: str, deadline: int) -> None:
+    def ring_by(self, node: str, deadline: int) -> None:
         """Check a node no later than at the end of a lease that begins or changes now."""
         is_known = bool(self._deadlines(node))
         self._rings[node] = min(deadline, self._rings[node]) if is_known else deadline

@@ -1,37 +1,30 @@
-"""Transactions, claim sets and fences: the requests of a client, and what the model expects.
+"""Transactions, claim sets and fences: what the model expects.
 
-The client works on one transaction after the other: it stages, commits, looks, sometimes aborts,
-and often repeats its newest commit, as one does that died before it heard the answer. It draws from
-a generator of its own, so that runs without transactions keep their meaning.
+The requests are written in `txn_author.py`.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jobyard.engine.topics.staged_rows import read_staged
 from sim.state import Violation
-from sim.topics.keys import KEYS, key_of
+from sim.topics.keys import key_of
 from sim.topics.nouns import Ask, Refusal, Reply, compact
 from sim.topics.txn_book import STAGE_MS, Decided, OpenTxn, StagedRow
-from sim.topics.workload import DEADLY, EITHER, PATIENT, SINKS, SOURCES
 
 if TYPE_CHECKING:
-    from random import Random
-
     from jobyard.engine.state.yard import Yard
     from jobyard.model.topic.txn import StagedChunk
     from sim.topics.logs import Log
     from sim.topics.model import TopicsModel
     from sim.topics.nouns import Content, Job
     from sim.topics.queues import Queue
-    from sim.topics.txn_book import Place, TxnBook
+    from sim.topics.txn_book import TxnBook
 
-_TARGETS: Final = (*SOURCES, *SINKS, PATIENT, DEADLY, EITHER)
-_QUEUES: Final = (PATIENT, DEADLY, EITHER)
-_WORKER: Final = "driver"
-NODE: Final = "set"
+WORKER: Final = "driver"
+_ENDS: Final = ("acks", "nacks", "dead_letters")
 
 # -- what must come back ---------------------------------------------------------------------------
 
@@ -86,15 +79,15 @@ def memory_of(book: TxnBook) -> Reply:
     }
 
 
-def leases_of(model: TopicsModel) -> dict[tuple[str, int], str]:
-    """Return the names of the leases that outlive the server."""
-    found: dict[tuple[str, int], str] = {}
+def leases_of(model: TopicsModel) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return the names and deadlines of the leases that outlive the server."""
+    found: dict[tuple[str, int], tuple[str, int]] = {}
     for (name, _), one in model.txns.sets.items():
         queue = model.queues.get(name)
         for seq, lease_id in one.names.items():
             job = None if queue is None else queue.jobs.get(seq)
             if job is not None and job.lease_id == lease_id:
-                found[name, seq] = lease_id
+                found[name, seq] = lease_id, job.deadline
     return found
 
 
@@ -102,15 +95,14 @@ def adopt_txns(model: TopicsModel, yard: Yard) -> None:
     """Go on with what came back; outcomes and sets that were compared stay as they were known."""
     book = model.txns
     txns = yard.txns
-    chunks: dict[tuple[str, Place], list[StagedRow]] = {
-        (name, key): rows for name, txn in book.open.items() for key, rows in txn.chunks.items()
-    }
-    chunks.update(model.staged_before)
     book.open = {}
     for name, txn in txns.open.items():
         known = OpenTxn()
         known.until = int(txn.until_ms)
-        known.chunks = {key: chunks[name, key] for key in txn.chunks}
+        known.chunks = {
+            key: _staged_as(model.staged_before[name, key], _rows_in(yard, chunk))
+            for key, chunk in txn.chunks.items()
+        }
         book.open[name] = known
     outcomes = {name: json.loads("{" + one.answer + "}") for name, one in txns.decided.items()}
     book.decided = {
@@ -121,6 +113,16 @@ def adopt_txns(model: TopicsModel, yard: Yard) -> None:
     book.sets = {
         key: one for key, one in model.sets_before.items() if "\0".join(key) in _keys(yard)
     }
+
+
+def _staged_as(
+    candidates: list[list[StagedRow]], found: list[tuple[str, str, object, str]]
+) -> list[StagedRow]:
+    """Return which of the chunks of one place came back: an aborted name may be used again."""
+    for rows in candidates:
+        if [_text_of(row) for row in rows] == found:
+            return rows
+    raise Violation("restart", f"{found} was never staged"[:1500])
 
 
 def _keys(yard: Yard) -> set[str]:
@@ -151,12 +153,13 @@ def stage(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     is_known = place in txn.chunks
     if is_known:
         model.reach("chunk staged again")
-        if sizes(txn.chunks[place]) != sizes(rows):
+        if txn.chunks[place] != rows:
+            model.reach("chunk staged again with other content")
             raise Refusal(409, "txn_differs")
         rows = txn.chunks[place]
     else:
         txn.chunks[place] = rows
-        model.staged_before[ask.name, place] = rows
+        model.staged_before.setdefault((ask.name, place), []).append(rows)
     count, size = sizes(rows)
     wanted: Reply = {"txn": ask.name, "topic": topic, "part": place[1], "attempt": place[2]}
     return {
@@ -182,7 +185,7 @@ def commit(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     """Apply a commit; return the expected answer and the batch it depends on."""
     book = model.txns
     name, fields = ask.name, ask.fields
-    digest = compact([fields["parts"], fields["acks"], fields["nacks"]])
+    digest = compact([fields["parts"], *(fields[word] for word in _ENDS), fields["cursors"]])
     decided = book.decided.get(name)
     if decided is not None and decided.state == "committed":
         if decided.digest != digest:
@@ -193,10 +196,9 @@ def commit(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     parts = _parts(fields["parts"])
     if decided is not None and decided.state == "expired" and parts and name not in book.open:
         raise Refusal(410, "txn_expired")
-    epoch = ask.number("epoch", 0)
-    if epoch < book.fences.get(_WORKER, 0):
-        raise Refusal(409, "fenced")
-    book.fences[_WORKER] = epoch
+    _raise_fence(model, ask)
+    for one in _groups(fields["cursors"]):
+        _check_cursor(model, one)
     rows = _staged(model, name, parts)
     outcome = _enter(model, fields, rows)
     book.open.pop(name, None)
@@ -204,6 +206,35 @@ def commit(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     model.digests[name] = digest
     model.reach("commit")
     return {"txn": name, "state": "committed", **outcome, "duplicate": False}, model.batch
+
+
+def _raise_fence(model: TopicsModel, ask: Ask) -> bool:
+    """Refuse a smaller epoch; return whether this one is new."""
+    book = model.txns
+    epoch = ask.number("epoch", 0)
+    if epoch < book.fences.get(WORKER, 0):
+        raise Refusal(409, "fenced")
+    is_new = book.fences.get(WORKER, -1) < epoch
+    book.fences[WORKER] = epoch
+    return is_new
+
+
+def _check_cursor(model: TopicsModel, wanted: Reply) -> None:
+    """Refuse a cursor that cannot be set."""
+    topic, seq = str(wanted["topic"]), wanted["seq"]
+    assert isinstance(seq, int)
+    if topic not in model.logs and topic not in model.queues:
+        raise Refusal(404, "topic_not_found")
+    _topic(model, topic).check_cursor(seq, is_forced=bool(wanted.get("force")))
+
+
+def _set_cursor(model: TopicsModel, wanted: Reply) -> None:
+    topic, seq = _topic(model, str(wanted["topic"])), wanted["seq"]
+    assert isinstance(seq, int)
+    known = topic.cursor
+    holds = bool(wanted.get("hold", known is not None and known[1]))
+    topic.put_cursor(seq, holds=holds, now=model.now)
+    model.reach("cursor set in a commit")
 
 
 def _parts(value: object) -> list[dict[str, object]]:
@@ -241,7 +272,7 @@ def _enter(model: TopicsModel, fields: Reply, rows: dict[str, list[StagedRow]]) 
         if topic not in model.logs and topic not in model.queues:
             raise Refusal(404, "topic_not_found")
     ends, skipped = _ends_in(model, fields)
-    ending = {(queue.name, job.seq) for queue, job, _ in ends}
+    ending = {(end.queue.name, end.job.seq) for end in ends}
     wanted = {
         topic: [row for row in found if row.link is None or row.link in ending]
         for topic, found in rows.items()
@@ -253,19 +284,41 @@ def _enter(model: TopicsModel, fields: Reply, rows: dict[str, list[StagedRow]]) 
         contents[topic] = [row.content for row in fresh[topic]]
         _check(model, topic, contents[topic])
     _make_way(model, contents)
-    for queue, job, delay in ends:
-        if delay < 0:
-            del queue.jobs[job.seq]
-        else:
-            queue.free(job, delay, model.now)
+    _end_runs(model, ends, contents)
     topics = _write(model, contents, wanted, rows)
     for topic, found in fresh.items():
         _remember(model, topic, found, topics)
     if skipped:
         model.reach("run skipped in a commit")
-    acked = sum(1 for _, _, delay in ends if delay < 0)
-    counts: Reply = {"topics": topics, "acked": acked, "nacked": len(ends) - acked}
-    return {**counts, "dead_lettered": 0, "skipped": skipped}
+    for one in _groups(fields["cursors"]):
+        _set_cursor(model, one)
+    counts = [sum(1 for end in ends if end.word == word) for word in _ENDS]
+    told: Reply = {"topics": topics, "acked": counts[0], "nacked": counts[1]}
+    cursors = len(_groups(fields["cursors"]))
+    return {**told, "dead_lettered": counts[2], "skipped": skipped, "cursors": cursors}
+
+
+def _end_runs(model: TopicsModel, ends: list[_End], contents: dict[str, list[Content]]) -> None:
+    """End the runs; letters leave room for the records of the commit."""
+    logs = [(model.logs[topic], kept) for topic, kept in contents.items() if topic in model.logs]
+    for log, kept in logs:
+        log.promise(kept)
+    for end in ends:
+        _end(model, end)
+    for log, _ in logs:
+        log.promise([])
+
+
+def _end(model: TopicsModel, end: _End) -> None:
+    """End one run."""
+    queue, job = end.queue, end.job
+    if end.word == "acks":
+        del queue.jobs[job.seq]
+    elif end.word == "nacks":
+        queue.free(job, end.delay, model.now)
+        job.error = end.error or job.error
+    else:
+        model.give_up(queue, job, end.error)
 
 
 def _topic(model: TopicsModel, name: str) -> Log | Queue:
@@ -289,23 +342,33 @@ def _remember(model: TopicsModel, name: str, rows: list[StagedRow], topics: Repl
     topic.record_keys.remember(keys, told["first_seq"], model.now, model.batch, topic.config)
 
 
-def _ends_in(
-    model: TopicsModel, fields: Reply
-) -> tuple[list[tuple[Queue, Job, int]], list[list[object]]]:
+class _End(NamedTuple):
+    """The end of one run."""
+
+    word: str
+    queue: Queue
+    job: Job
+    delay: int
+    error: str
+
+
+def _ends_in(model: TopicsModel, fields: Reply) -> tuple[list[_End], list[list[object]]]:
     """Return the runs that a commit ends, and those that it skips."""
-    ends: list[tuple[Queue, Job, int]] = []
+    ends: list[_End] = []
     skipped: list[list[object]] = []
-    for word in ("acks", "nacks"):
+    for word in _ENDS:
         for group in _groups(fields[word]):
             queue_name, node = str(group["queue"]), str(group["node"])
             queue = model.queues.get(queue_name)
-            for item in _items(group["items"]):
-                job = None if queue is None else queue.jobs.get(item[0])
-                why = _lost(job, node, str(item[1]), model.now)
+            for seq, lease_id, *rest in _items(group["items"]):
+                job = None if queue is None else queue.jobs.get(int(str(seq)))
+                why = _lost(job, node, str(lease_id), model.now)
                 if why or queue is None or job is None:
-                    skipped.append([queue_name, item[0], why])
-                else:
-                    ends.append((queue, job, -1 if word == "acks" else item[2]))
+                    skipped.append([queue_name, seq, why])
+                    continue
+                delay = int(str(rest[0])) if word == "nacks" else 0
+                error = str(rest[-1]) if word != "acks" else ""
+                ends.append(_End(word, queue, job, delay, error))
     return ends, skipped
 
 
@@ -321,13 +384,13 @@ def _groups(value: object) -> list[dict[str, object]]:
     return value
 
 
-def _items(value: object) -> list[list[int]]:
+def _items(value: object) -> list[list[object]]:
     assert isinstance(value, list)
     return value
 
 
 def _lost(job: Job | None, node: str, lease_id: str, now: int) -> str:
-    if job is None:
+    if job is None or job.buried:
         return "gone"
     if not job.holder:
         return "expired"
@@ -429,126 +492,29 @@ def show_set(model: TopicsModel, ask: Ask, claimed: list[Reply]) -> Reply:
     return {"duplicate": True, "left_out": len(known.names) - len(live), "count": len(live)}
 
 
-# -- what is asked ---------------------------------------------------------------------------------
-
-
-class TxnAuthor:
-    """Writes the requests of one client that uses transactions."""
-
-    def __init__(self, rng: Random, keys_rng: Random, *, has_memory: bool) -> None:
-        self._rng = rng
-        # Draws apart, so that seeds without keys keep their meaning.
-        self._keys_rng = keys_rng
-        # Keys stay in memory, and writes are refused if there is none.
-        self._key_odds = keys_rng.choice((0.0, 0.0, 0.3, 0.8)) if has_memory else 0.0
-        # How often a request is about a transaction.
-        self.odds = rng.choice((0.0, 0.0, 0.25, 0.5))
-        self._number = 0
-        self._count = 0
-        self._claims = 0
-        self._epoch = 1
-        self._last: Ask | None = None
-
-    def rolls(self) -> bool:
-        """Return whether the next request is about a transaction."""
-        return self.odds > 0 and self._rng.random() < self.odds
-
-    def write(self, model: TopicsModel) -> Ask:
-        """Return the next request."""
-        rng = self._rng
-        name = f"x{self._number}"
-        verbs = ("stage", "commit", "again", "look", "abort", "claim-set", "show-set")
-        (verb,) = rng.choices(verbs, (6, 3, 2, 1, 0.4, 2, 1))
-        if verb == "stage":
-            return self._stage(name, model)
-        if verb == "commit":
-            self._last = Ask("commit", name, self._commit(name, model))
-            if rng.random() < 0.7:
-                self._number += 1
-            return self._last
-        if verb == "again" and self._last is not None:
-            return Ask("commit", self._last.name, self._last.fields)
-        if verb in {"claim-set", "show-set"}:
-            return self._claim(verb)
-        if rng.random() < 0.3:
-            name = f"x{max(self._number - 1, 0)}"
-        return Ask("txn-abort" if verb == "abort" else "txn-look", name, {})
-
-    def _stage(self, name: str, model: TopicsModel) -> Ask:
-        rng = self._rng
-        topic = rng.choice(_TARGETS)
-        part, attempt = rng.choice((0, 0, 1)), rng.choice((0, 0, 1))
-        txn = model.txns.open.get(name)
-        chunks = (
-            [] if txn is None else [one for one in txn.chunks if one[:3] == (topic, part, attempt)]
-        )
-        chunk = len(chunks) if rng.random() < 0.9 else max(len(chunks) - 1, 0)
-        held = [
-            [queue.name, job.seq]
-            for queue in model.queues.values()
-            for job in queue.jobs.values()
-            if job.holder == NODE
-        ]
-        records = []
-        for _ in range(rng.choice((1, 1, 2, 5))):
-            self._count += 1
-            one: Reply = {"data": {"x": self._count, "p": "." * rng.choice((1, 30, 300))}}
-            if rng.random() < 0.3:
-                one["tag"] = rng.choice(("x", "y"))
-            if held and rng.random() < 0.4:
-                one["with"] = rng.choice(held)
-            if self._keys_rng.random() < self._key_odds:
-                one["key"] = self._keys_rng.choice(KEYS)
-            records.append(one)
-        place: Reply = {"topic": topic, "part": part, "attempt": attempt, "chunk": chunk}
-        return Ask("stage", name, {**place, "records": records})
-
-    def _commit(self, name: str, model: TopicsModel) -> Reply:
-        rng = self._rng
-        txn = model.txns.open.get(name)
-        attempts: dict[tuple[str, int], int] = {}
-        for topic, part, attempt, _ in [] if txn is None else txn.chunks:
-            if rng.random() < 0.9:
-                attempts[topic, part] = attempt
-        parts = []
-        for (topic, part), attempt in attempts.items():
-            assert txn is not None
-            rows = [
-                len(rows) for key, rows in txn.chunks.items() if key[:3] == (topic, part, attempt)
-            ]
-            count = sum(rows) + (1 if rng.random() < 0.03 else 0)
-            place: Reply = {"topic": topic, "part": part, "attempt": attempt}
-            parts.append({**place, "chunks": len(rows), "rows": count})
-        if rng.random() < 0.05:
-            self._epoch += 1
-        epoch = self._epoch - (1 if self._epoch > 1 and rng.random() < 0.1 else 0)
-        acks, nacks = self._ends(model)
-        ends: Reply = {"acks": acks, "nacks": nacks}
-        return {"parts": parts, **ends, "worker": _WORKER, "epoch": epoch}
-
-    def _ends(self, model: TopicsModel) -> tuple[list[Reply], list[Reply]]:
-        rng = self._rng
-        acks: list[Reply] = []
-        nacks: list[Reply] = []
-        for queue in model.queues.values():
-            held = [job for job in queue.jobs.values() if job.holder == NODE]
-            some = [job for job in held if rng.random() < 0.7]
-            done: list[list[object]] = [[job.seq, job.lease_id] for job in some[::2]]
-            back: list[list[object]] = [[job.seq, job.lease_id, 0] for job in some[1::2]]
-            if rng.random() < 0.1:
-                done.append([queue.next_seq + 5, ""])
-            if done:
-                acks.append({"queue": queue.name, "node": NODE, "items": done})
-            if back:
-                nacks.append({"queue": queue.name, "node": NODE, "items": back})
-        return acks, nacks
-
-    def _claim(self, verb: str) -> Ask:
-        rng = self._rng
-        if rng.random() < 0.6:
-            self._claims += 1
-        name = rng.choice(_QUEUES)
-        fields: Reply = {"claim_id": f"c{self._claims}", "node": NODE}
-        if verb == "claim-set":
-            fields |= {"max": rng.choice((1, 3, 8)), "lease_ms": rng.choice((1000, 30_000))}
-        return Ask(verb, name, fields)
+def extend_set(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
+    """Return what extending a claim set is answered with."""
+    if ask.name in model.logs:
+        raise Refusal(409, "not_a_queue")
+    queue = model.queues.get(ask.name)
+    if queue is None:
+        raise Refusal(404, "topic_not_found")
+    known = model.txns.sets.get((ask.name, ask.text("claim_id")))
+    if known is None:
+        raise Refusal(404, "claim_not_found")
+    is_changed = _raise_fence(model, ask)
+    deadline = model.now + ask.number("lease_ms", 0)
+    count = 0
+    for seq, name in known.names.items():
+        job = queue.jobs.get(seq)
+        if job is not None and job.lease_id == name and job.deadline > model.now:
+            job.deadline = deadline
+            model.ring_by(job.holder, deadline)
+            count += 1
+    if count:
+        model.reach("claim set extended")
+        is_changed = True
+    told: Reply = {"topic": ask.name, "claim_id": ask.text("claim_id"), "extended": count}
+    left_out = len(known.names) - count
+    batch = model.batch if is_changed else 0
+    return {**told, "left_out": left_out, "deadline": deadline + model.wall_offset}, batch

@@ -20,8 +20,9 @@ from sim.topics.memory import Memory, Recall, adopt, logs_dump
 from sim.topics.model import TopicsModel
 from sim.topics.network import Disclosed, HttpLine, Promise
 from sim.topics.nouns import Ask
+from sim.topics.redrives import RedriveAuthor
+from sim.topics.txn_author import TxnAuthor
 from sim.topics.txn_book import STAGE_MS
-from sim.topics.txns import TxnAuthor
 from sim.topics.workload import PREFIX, TopicsAuthor, TopicsSwarm
 
 if TYPE_CHECKING:
@@ -64,7 +65,12 @@ class TopicsWorld(BunWorld):
         cursor_rng = Random(seed * 40_503 + 7)
         self.author3 = TopicsAuthor(self.rng3, self.topics_swarm, cursor_rng)
         keys_rng = Random(seed * 31_511 + 9)
-        self.author4 = TxnAuthor(Random(seed * 97_003 + 5), keys_rng, has_memory=has_memory)
+        more_rng = Random(seed * 65_537 + 13)
+        self.author4 = TxnAuthor(
+            Random(seed * 97_003 + 5), keys_rng, more_rng, has_memory=has_memory
+        )
+        redrive_rng = Random(seed * 60_013 + 3)
+        self.author5 = RedriveAuthor(redrive_rng, has_memory=has_memory)
         self.topics = TopicsModel(self.reach)
         self.http_lines: list[HttpLine] = []
         self.topics_boot: TopicsBoot
@@ -164,6 +170,9 @@ class TopicsWorld(BunWorld):
         if not line.asked:
             if self.author4.rolls():
                 self.request(line, [self.author4.write(self.topics)])
+                return
+            if self.author5.rolls(self.topics):
+                self.request(line, [self.author5.write(self.topics)])
                 return
             asks = [self.author3.write(self.topics)]
             # Waiting clients may be served between two requests.
@@ -340,9 +349,7 @@ class TopicsFinale(BunFinale):
                 for name in list(model.logs):
                     self._ask(last, "put", name, {"type": "log"})
             for name in list(model.queues):
-                self._ask(last, "claim", name, {"node": "last", "max": 1000})
-                held = [job.seq for job in model.queues[name].jobs.values() if job.holder]
-                self._ask(last, "ack", name, {"node": "last", "seqs": held})
+                self._drain_queue(last, name)
             for name in list(model.logs):
                 self._ask(last, "diff", name, {"limit": 1000})
                 self._ask(last, "delete", name, {"before_seq": model.logs[name].next_seq})
@@ -359,6 +366,15 @@ class TopicsFinale(BunFinale):
         self._ask(last, "list", PREFIX, {})
         world.close_http(last)
         super().play()
+
+    def _drain_queue(self, last: HttpLine, name: str) -> None:
+        """Finish all jobs of a queue that can be claimed, and bring its dead jobs back."""
+        queue = self._topics.topics.queues[name]
+        self._ask(last, "claim", name, {"node": "last", "max": 1000})
+        held = [job.seq for job in queue.jobs.values() if job.holder]
+        self._ask(last, "ack", name, {"node": "last", "seqs": held})
+        if queue.dead():
+            self._ask(last, "redrive", name, {"max": 1000})
 
     def _ask(self, last: HttpLine, verb: str, name: str, fields: dict[str, object]) -> None:
         self._topics.request(last, [Ask(verb, name, fields)])

@@ -1,13 +1,18 @@
 """A commit that is interrupted at every call to the storage happened as a whole or not at all."""
 
+import json
 from collections.abc import Callable
 
 import pytest
 
-from jobyard.engine.logs.logs import open_log
+from jobyard.engine.jobs.dead_letters import ERROR
+from jobyard.engine.logs.cursors import CursorChange, set_cursor
+from jobyard.engine.logs.logs import append, open_log
+from jobyard.engine.logs.text import text_at
 from jobyard.engine.state.record_keys import keys_of
+from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.commit_ends import EndKind, RunEnd
-from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
+from jobyard.engine.topics.staged_rows import ChunkDraft, StagedRow
 from jobyard.engine.topics.stages import stage
 from jobyard.engine.topics.topic_queue import (
     NewRecord,
@@ -18,10 +23,11 @@ from jobyard.engine.topics.topic_queue import (
 )
 from jobyard.engine.topics.transactions import Commit, CommitPart, CommitRequest, abort, look
 from jobyard.errors import YardFull
+from jobyard.model.job import Job
 from jobyard.model.topic.config import QUEUE, TopicConfig
+from jobyard.model.topic.cursor import TopicCursor
 from jobyard.model.topic.key_table import digest_of
-from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_rows import LogRows
+from jobyard.model.topic.log import LogRecord, LogTopic
 from jobyard.model.topic.txn import ChunkPlace
 from tests.support.site.recount import recount
 from tests.support.site.storage import MemoryStorage, stop_everywhere
@@ -33,7 +39,10 @@ ROWS = 150
 JOBS = 40
 TEXT = b'"' + b"x" * 200 + b'"'
 
-Seen = tuple[str, int, int, int, int, int]
+WHY = "why \N{SNOWMAN}"
+
+# State; records, jobs, jobs that wait again, letters, keys; jobs and letters with errors; cursor.
+Seen = tuple[str, int, int, int, int, int, int, int]
 
 
 def queue_config() -> TopicConfig:
@@ -48,14 +57,14 @@ def open_on(storage: MemoryStorage) -> OpenYard:
     return OpenYard(storage, segment_size=SEGMENT)
 
 
-def rows_of(count: int, *, are_keyed: bool = True) -> LogRows:
-    items = LogRows(0, 0, 0)
+def rows_of(count: int, *, are_keyed: bool = True) -> ChunkDraft:
+    draft = ChunkDraft()
     for number in range(count):
         row = StagedRow(TEXT, b'{"m":1}', "t", "")
         if are_keyed:
             row.key_digest = digest_of(f"k{number}")
-        draft_staged(items, row)
-    return items
+        draft.add(row)
+    return draft
 
 
 def prepared() -> MemoryStorage:
@@ -65,6 +74,8 @@ def prepared() -> MemoryStorage:
     yard, now_ms = site.yard, site.now_ms
     open_log(yard, "results", TopicConfig(), now_ms)
     open_log(yard, "letters", TopicConfig(), now_ms)
+    source = open_log(yard, "source", TopicConfig(), now_ms)
+    append(yard, source, [LogRecord(TEXT) for _ in range(3)], "", now_ms)
     queue = open_topic_queue(yard, "work", queue_config(), now_ms)
     open_topic_queue(yard, "next", queue_config(), now_ms)
     produce(yard, queue, [NewRecord(TEXT) for _ in range(JOBS)], "", now_ms)
@@ -73,7 +84,17 @@ def prepared() -> MemoryStorage:
     for topic, attempt, count in (("results", 1, 100), ("results", 2, ROWS), ("next", 1, ROWS)):
         stage(yard, "t", ChunkPlace(topic, 0, attempt, 0), rows_of(count), now_ms)
         site.commit()
+    set_cursor(yard, cursor(1), now_ms)
+    site.commit()
     return storage
+
+
+def cursor(seq: int) -> CursorChange:
+    """Return a change of the cursor that the commit moves."""
+    wanted = TopicCursor("source", "reader")
+    wanted.seq = seq
+    wanted.holds = seq > 1
+    return CursorChange(wanted, is_forced=False, keeps_hold=False)
 
 
 def request() -> CommitRequest:
@@ -81,7 +102,10 @@ def request() -> CommitRequest:
     wanted.parts = [CommitPart("results", 0, 2, 1, ROWS), CommitPart("next", 0, 1, 1, ROWS)]
     for seq in range(1, JOBS + 1):
         kind = (EndKind.ACK, EndKind.NACK, EndKind.DEAD_LETTER)[seq % 3]
-        wanted.ends.append(RunEnd(kind, "work", "w", seq, ""))
+        end = RunEnd(kind, "work", "w", seq, "")
+        end.error = WHY if kind != EndKind.ACK else ""
+        wanted.ends.append(end)
+    wanted.cursors = [cursor(3)]
     wanted.worker, wanted.epoch, wanted.digest = "m", 3, "d"
     return wanted
 
@@ -103,11 +127,36 @@ def seen(site: OpenYard) -> Seen:
     counts = (int(yard.logs["results"].count), int(yard.queues["next"].jobs_count()))
     tables = [keys_of(yard, name) for name in ("results", "next")]
     keys = sum(int(table.count) for table in tables if table is not None)
-    return state, *counts, jobs, int(yard.logs["letters"].count), keys
+    letters = yard.logs["letters"]
+    told = sum(WHY in str(read_dead_meta(yard, letters, seq)) for seq in seqs_of(letters))
+    told += sum(_error_of(job) == WHY for job in yard.jobs.all())
+    found = yard.cursors.get("source", "reader")
+    assert found is not None
+    assert found.holds == (found.seq > 1)
+    return state, *counts, jobs, int(letters.count), keys, told, int(found.seq)
 
 
-NOTHING: Seen = ("open", 0, 0, 0, 0, 0)
-ALL: Seen = ("committed", ROWS, ROWS, (JOBS + 2) // 3, (JOBS + 1) // 3, 2 * ROWS)
+def _error_of(job: Job) -> str:
+    return "" if job.details is None else job.details.last_error
+
+
+def seqs_of(log: LogTopic) -> range:
+    return range(int(log.earliest_seq), int(log.next_seq))
+
+
+def read_dead_meta(yard: Yard, log: LogTopic, seq: int) -> object:
+    """Return the error in the meta of a letter."""
+    chunk = log.chunk_of(seq)
+    assert chunk is not None
+    slot = seq - int(chunk.base)
+    _, meta = chunk.content_of(slot, text_at(yard.journal, chunk, slot))
+    return json.loads(meta).get(ERROR)
+
+
+NACKED = (JOBS + 2) // 3
+LETTERS = (JOBS + 1) // 3
+NOTHING: Seen = ("open", 0, 0, 0, 0, 0, 0, 1)
+ALL: Seen = ("committed", ROWS, ROWS, NACKED, LETTERS, 2 * ROWS, NACKED + LETTERS, 3)
 
 ENDS: list[Callable[[MemoryStorage], MemoryStorage]] = [MemoryStorage.killed, MemoryStorage.cut_off]
 

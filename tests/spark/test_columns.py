@@ -16,8 +16,23 @@ from pyspark.sql.types import (
 )
 
 from jobyard.client import JobyardError
+from jobyard.protocols.topics.export.jobs import JOB_FIELDS
+from jobyard.protocols.topics.export.sources import HISTORY_FIELDS, LOG_FIELDS
 from jobyard.spark.options import ReadOptions, read_options
-from jobyard.spark.read.columns import Table, schema_of, table_of
+from jobyard.spark.read.columns import BINARY as BYTES
+from jobyard.spark.read.columns import (
+    EVENT_COLUMNS,
+    JOB_COLUMNS,
+    LONG,
+    TEXT,
+    TIME,
+    TOPIC_COLUMNS,
+    Table,
+    TableColumn,
+    schema_of,
+    table_of,
+)
+from jobyard.wire.arrow.stream import BINARY, INT64, TIMESTAMP, UTF8, ArrowField
 
 GOLDEN = Path(__file__).parent / "golden"
 MOMENT = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -51,6 +66,29 @@ def test_schemas_are_what_users_build_upon(name: str) -> None:
     golden = json.loads((GOLDEN / "schemas.json").read_text())
     schema = schema_of(table_of(options(**SUBJECTS[name])))
     assert [f"{each.name} {each.dataType.simpleString()}" for each in schema] == golden[name]
+
+
+KINDS = {INT64: LONG, TIMESTAMP: TIME, UTF8: TEXT, BINARY: BYTES}
+
+
+@pytest.mark.parametrize(
+    ("columns", "fields", "left_out"),
+    [
+        (EVENT_COLUMNS, HISTORY_FIELDS, set()),
+        # The same bytes are in `value`.
+        (JOB_COLUMNS, JOB_FIELDS, {"data"}),
+    ],
+)
+def test_tables_have_every_column_of_the_export(
+    columns: tuple[TableColumn, ...], fields: list[ArrowField], left_out: set[str]
+) -> None:
+    found = {each.name: each.kind for each in columns}
+    assert found == {each.name: KINDS[each.kind] for each in fields if each.name not in left_out}
+
+
+def test_topics_have_every_column_of_the_export_under_their_own_names() -> None:
+    sources = {each.source for each in TOPIC_COLUMNS if each.source}
+    assert sources == {each.name for each in LOG_FIELDS} - {"data"}
 
 
 @pytest.mark.parametrize("name", list(SUBJECTS))

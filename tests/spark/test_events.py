@@ -45,6 +45,22 @@ def test_all_columns_can_be_read(yard: HttpYard, topics: Topics) -> None:
     assert row["queue_seq"] == 1
 
 
+def test_a_dead_letter_says_why_and_where_it_is(yard: HttpYard, topics: Topics) -> None:
+    config = {"type": "queue", "dead_letter": "e-l.dead"}
+    topics.ask("PUT", "/v0/topics/e-l", config)
+    topics.ask("POST", "/v0/topics/e-l", {"records": [{"data": 1}]})
+    topics.ask("POST", "/v0/topics/e-l/claim", {"node": "w1"})
+    given_up = {"node": "w1", "seqs": [1], "error": "no address"}
+    assert topics.ask("POST", "/v0/topics/e-l/dead-letter", given_up)[0] == 200
+    names = "event queue error reason letter_topic letter_seq"
+    rows = [row for row in read_batch(yard.url, names, **EVENTS) if row["queue"] == "e-l"]
+    letter = {"reason": "given_up", "letter_topic": "e-l.dead", "letter_seq": 1}
+    assert rows[-1] == {
+        "event": "dead_lettered", "queue": "e-l", "error": "no address", **letter
+    }  # fmt: skip
+    assert {row["letter_topic"] for row in rows[:-1]} == {None}
+
+
 def test_filters_change_nothing_but_the_work(yard: HttpYard, topics: Topics) -> None:
     for queue in ("f-a", "f-b", "f-c"):
         run_jobs(topics, queue, 50)

@@ -1,6 +1,7 @@
 """Streams of logs on a real server, driven as Spark drives them: only columns without `value`."""
 
 import json
+import threading
 import time
 from typing import Any
 
@@ -15,6 +16,8 @@ from pyspark.sql.types import StructType
 
 from jobyard.client import JobyardError
 from jobyard.client.errors import Code
+from jobyard.spark.read import stream
+from jobyard.spark.read.states import TopicExtent, TopicStates
 from tests.support.clients.spark import Query, schema, source_of
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.servers.scripted import ScriptedHttp, refused, said
@@ -199,9 +202,69 @@ def test_a_quiet_stream_waits_at_the_server() -> None:
         ends = [run.plan() for _ in range(10)]
         assert [end["t"]["a"]["0"] for end in ends] == [6] * 9 + [7]
         targets = [each.target for each in server.heard]
-        assert targets[1:] == ["/v0/topics/a?after_seq=5&wait_ms=20"] * 10
+        assert targets[1:] == ["/v0/topics/a?after_seq=5&wait_ms=1000"] * 10
         assert server.connections == 1
         run.stop()
+
+
+def test_calls_of_a_quiet_stream_begin_an_interval_apart() -> None:
+    """Also if the server answers at once, as one that stops does."""
+    with ScriptedHttp([state(5)] * 6) as server:
+        run = Query(server.url, topic="a", pollIntervalMs="50")
+        begin = time.monotonic()
+        for _ in range(5):
+            run.plan()
+        assert time.monotonic() - begin >= 0.2
+        run.stop()
+
+
+class Counted(TopicStates):
+    """Counts the calls of a query."""
+
+    count = 0
+
+    def all(self, after_seq: int = -1, wait_ms: int = 0) -> dict[str, TopicExtent]:
+        Counted.count += 1
+        return super().all(after_seq, wait_ms)
+
+
+def test_a_quiet_stream_asks_once_for_news(
+    query: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TopicStates", Counted)
+    write(topics, "s11", 3)
+    run = query(topic="s11", pollIntervalMs="200")
+    Counted.count = 0
+    begin = time.monotonic()
+    assert [run.batch() for _ in range(2)] == [[], []]
+    assert Counted.count <= 5 * (time.monotonic() - begin)
+    found: list[list[tuple[str, int]]] = []
+    before = Counted.count
+    reader = threading.Thread(target=lambda: found.append(run.batch()), daemon=True)
+    reader.start()
+    deadline = time.monotonic() + 60
+    while Counted.count == before and time.monotonic() < deadline:
+        reader.join(0.005)
+    write(topics, "s11", 2)
+    reader.join(60)
+    assert found == [[("s11", 4), ("s11", 5)]]
+    assert Counted.count == before + 1
+
+
+def test_events_are_awaited_too(
+    query: Any, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TopicStates", Counted)
+    run = query(topic="_events", pollIntervalMs="200")
+    Counted.count = 0
+    # Records of a log are no news of jobs.
+    write(topics, "s12", 2)
+    begin = time.monotonic()
+    assert run.plan() == run.at
+    assert Counted.count <= 5 * (time.monotonic() - begin)
+    topics.ask("PUT", "/v0/topics/q12", {"type": "queue"})
+    write(topics, "q12", 1)
+    assert run.plan() != run.at
 
 
 def test_a_stream_with_much_to_read_asks_rarely() -> None:

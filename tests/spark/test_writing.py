@@ -11,15 +11,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from jobyard.client import JobyardError
 from jobyard.client.txns import Transactions
+from jobyard.spark.write.committing import abort_tasks, commit_tasks
 from jobyard.spark.write.options import WriteOptions, check_columns, write_options
-from jobyard.spark.write.sink import (
-    TaskWriter,
-    TaskWritten,
-    abort_tasks,
-    commit_tasks,
-    decode_written,
-    encode_written,
-)
+from jobyard.spark.write.records import DEPTH_MAX, KEY_MAX, NODE_MAX, TAG_MAX, VALUE_MAX
+from jobyard.spark.write.tasks import TaskWriter, TaskWritten, decode_written, encode_written
 from tests.support.clients.spark import read_batch
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.values.pickled import sent
@@ -209,6 +204,23 @@ def test_many_rows_are_sent_in_chunks(yard: HttpYard, topics: Topics) -> None:
     assert len(values(yard, "many")) == 12_001
 
 
+@pytest.mark.parametrize("kind", ["log", "queue"])
+def test_the_server_takes_the_largest_rows(yard: HttpYard, topics: Topics, kind: str) -> None:
+    name = f"largest.{kind}"
+    create(topics, name, kind)
+    wanted = options(yard, topic=name)
+    wide = "\u00e4"
+    deep = "[" * DEPTH_MAX + "]" * DEPTH_MAX
+    rows = batch(
+        value=['"' + wide * (VALUE_MAX // 2 - 1) + '"', "\xff" * (VALUE_MAX // 2), deep],
+        key=[wide * (KEY_MAX // 2)] * 2 + [None],
+        tag=[wide * (TAG_MAX // 2)] * 3,
+        node=[wide * (NODE_MAX // 2)] * 3,
+    )
+    done = commit_tasks(wanted, [task(wanted, rows, txn=f"largest:{kind}")])
+    assert (done.written, done.duplicates, done.rejected) == (2, 1, 0)
+
+
 @pytest.mark.parametrize(
     ("names", "more", "word"),
     [
@@ -217,6 +229,8 @@ def test_many_rows_are_sent_in_chunks(yard: HttpYard, topics: Topics) -> None:
         ("value prio", {"topic": "t"}, "no column prio"),
         ("value delay_ms", {"topic": "t"}, "must be"),
         ("value topic queue", {}, "mean the same"),
+        ("value headers", {"topic": "t"}, "must be map<string,string>"),
+        ("value max_attempts", {"topic": "t"}, "Write CAST(max_attempts AS INTEGER)"),
     ],
 )
 def test_wrong_columns_are_refused_with_a_remedy(
@@ -235,9 +249,38 @@ def test_wrong_columns_are_refused_with_a_remedy(
         ({"topic": "t", "queue": "q"}, "set one of them"),
         ({"topic": "t", "commit": "maybe"}, "is not one of staged, direct"),
         ({"topic": "t", "commit": "direct", "txn": "x"}, "has no transaction"),
+        ({"topic": "t", "txn": "a b"}, "'a b' is no name"),
+        ({"topic": "t", "txn": "x" * 257}, "is no name"),
+        ({"topic": "t", "txn": ""}, "is no name"),
+        ({"topic": ""}, "is not the name of a topic"),
+        ({"topic": '"'}, "is not the name of a topic"),
+        ({"queue": "_events"}, "by the server alone"),
     ],
 )
 def test_wrong_options_are_refused(yard: HttpYard, given: dict[str, str], word: str) -> None:
     with pytest.raises(JobyardError) as refused:
         options(yard, **given)
     assert word in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [
+        ("/mnt/bad", "/mnt/bad"),
+        ("file:/mnt/bad%20rows", "/mnt/bad rows"),
+        ("file:///mnt/bad", "/mnt/bad"),
+        ("FILE://localhost/mnt/bad", "/mnt/bad"),
+        ("bad", str(Path.cwd() / "bad")),
+    ],
+)
+def test_bad_rows_go_to_a_folder(yard: HttpYard, given: str, folder: str) -> None:
+    assert options(yard, topic="t", badrowspath=given).bad_rows_path == folder
+
+
+@pytest.mark.parametrize(
+    "given", ["s3://lake/bad", "hdfs:/bad", "dbfs:/bad", "file://host/bad", "", "file:"]
+)
+def test_bad_rows_go_nowhere_else(yard: HttpYard, given: str) -> None:
+    with pytest.raises(JobyardError) as refused:
+        options(yard, topic="t", badrowspath=given)
+    assert refused.value.option == "badRowsPath"

@@ -70,6 +70,7 @@ def not_a_yard(url: str, status: int, why: str) -> JobyardError:
         f"the server at this url does not answer as Jobyard does: {why}",
         url=url,
         status=status,
+        option="url",
         remedy="Set the url to the HTTP port of `jobyard serve` (6790 by default).",
     )
 

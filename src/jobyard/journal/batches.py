@@ -435,9 +435,9 @@ class Batches(Outgoing):
         self.pending.append(batch)
         if self.history.is_on:
             newest_ms = self.newest_event_ms + self.wall_offset_ms
-            last_row = self.last_row
-            self.history.add_batch(segment, segment.end, first, count, newest_ms, last_row)
-            self.history.expect(segment, number, first + count, last_row)
+            rows = (self.last_row, self.rows_count)
+            self.history.add_batch(segment, segment.end, first, count, newest_ms, rows)
+            self.history.expect(segment, number, first + count, rows)
         segment.end += batch.size
         segment.last_batch = number
         self._newest[segment.temperature] = number

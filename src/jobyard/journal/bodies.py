@@ -21,6 +21,8 @@ from jobyard.model.limits import RESULT_DEFAULT
 
 # Values of this size are stored with a parent even when there is no room left for longer ones.
 SMALL_VALUE_SIZE: Final = 64
+# What is kept of the error of a run if there is no memory for all of it.
+ERROR_SIZE_SHORT: Final = 200
 
 
 @final
@@ -49,9 +51,18 @@ class Bodies:
         """
         return self.pinned + size <= self._budget
 
+    def promise(self, size: i64, pinned: i64) -> None:
+        """Keep memory for what follows in the same turn, or with negative sizes no longer."""
+        self.in_memory += size
+        self.pinned += pinned
+
     def admits_value(self, size: i64) -> bool:
         """Return whether a job may store `size` bytes of a child's result, or of an error."""
         return size <= SMALL_VALUE_SIZE or self.admits_pinned(size)
+
+    def kept_error(self, error: str) -> str:
+        """Return what a job may keep of an error, which stays in memory."""
+        return error if self.admits_value(len(error)) else error[:ERROR_SIZE_SHORT]
 
     def count_values(self, details: JobDetails) -> None:
         """Count what a job stores of its members, and the last error of a worker."""

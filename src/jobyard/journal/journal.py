@@ -24,6 +24,7 @@ from jobyard.journal.format.log_record import (
 )
 from jobyard.journal.format.record import (
     DROPPED_SIZE,
+    END_ROOM,
     END_SIZE,
     ENTRY_SIZE,
     GONE_SIZE,
@@ -129,7 +130,7 @@ class Journal(Batches):
         self.live_bytes.hold_base(job, hot, weight)
         self.newest_event_ms = job.created_ms
         self._waited(job)
-        self.last_row = self.record_base + self.records_count - 1
+        self._note_row()
 
     def append_body(self, job: Job, body: bytes) -> None:
         """Append a job again with a new body: this is its base from here on."""
@@ -168,6 +169,11 @@ class Journal(Batches):
         self._long_offsets.append(offset)
         return offset
 
+    def _note_row(self) -> None:
+        """Note that the newest record is a row of history."""
+        self.last_row = self.record_base + self.records_count - 1
+        self.rows_count += 1
+
     def _waited(self, job: Job) -> None:
         number = self.open_number
         job.batch = number
@@ -190,7 +196,7 @@ class Journal(Batches):
         write_lease(self._part1, lease, self._place_of(lease.worker))
         self.newest_event_ms = lease.started_ms
         self.records_count += 1
-        self.last_row = self.record_base + self.records_count - 1
+        self._note_row()
 
     def _place_of(self, worker: WorkerName) -> i64:
         """Return the offset of a worker's name in the hot segment; 0 without history.
@@ -248,17 +254,27 @@ class Journal(Batches):
             worker_at: i64 = 0
             if lease is not None:
                 worker_at = self._place_of(lease.worker)
-            write_end(self._part1, job, end, now_ms, worker_at, identity)
+            write_end(self._part1, job, lease, end, now_ms, worker_at, identity)
             self.record_end = self._here()
         self.newest_event_ms = now_ms
         if waited:
             self._waited(job)
         else:
             self.records_count += 1
-        self.last_row = self.record_base + self.records_count - 1
+        self._note_row()
         if state == GONE:
             self._kill_older(job, end.why, now_ms)
             self.live_bytes.bury_base(job, self.hot, job.place >> 32)
+
+    def append_abandoned(self, job: Job, lease: Lease, at_ms: i64) -> None:
+        """Append the row of a run that the last boot left open; it changes nothing of the job."""
+        identity = end_identity(job)
+        self.make_room(END_ROOM + len(identity))
+        worker_at = self._place_of(lease.worker) if lease.worker.name else 0
+        end = Transition(job, Cause.ABANDONED, i64(job.state))
+        write_end(self._part1, job, lease, end, at_ms, worker_at, identity)
+        self.records_count += 1
+        self._note_row()
 
     def end_size(self, job: Job, fields_size: i64) -> i64:
         """Return the size of the record of an end, with the job's state if that is needed."""
@@ -284,7 +300,7 @@ class Journal(Batches):
         write_move(self._part1, job, move, now_ms)
         self.newest_event_ms = now_ms
         self._waited(job)
-        self.last_row = self.record_base + self.records_count - 1
+        self._note_row()
 
     def append_note(self, job: Job, changed_fields: bytes) -> None:
         """Append changes of a job that affect neither its state nor its position."""
@@ -299,7 +315,7 @@ class Journal(Batches):
         write_gone(self._part1, why, job.id, job.queue.number, job.place >> 32, now_ms)
         self.newest_event_ms = now_ms
         self._waited(job)
-        self.last_row = self.record_base + self.records_count - 1
+        self._note_row()
         self._kill_older(job, why, now_ms)
         self.live_bytes.bury_base(job, self.hot, job.place >> 32)
 

@@ -84,6 +84,8 @@ class Outgoing:
         self.summed_at_once: i64 = SUMMED_AT_ONCE
         # The number of the newest record that is a row of history.
         self.last_row: i64 = 0
+        # How many rows there were up to it, counted from the oldest that the start read.
+        self.rows_count: i64 = 0
         # Files written since their last sync, and the newest batch in each.
         self._unsynced: dict[str, i64] = {}
 

@@ -16,6 +16,7 @@ from jobyard.model.index.heap import Heap
 from jobyard.model.index.item import Item
 from jobyard.model.index.item_set import ItemSet
 from jobyard.model.limits import NEVER_MS
+from jobyard.model.topic.config import BARRED
 from jobyard.model.waiter import Waiter, WaiterLink
 
 if TYPE_CHECKING:
@@ -145,3 +146,12 @@ class Queue(Item):
         link.before = None
         link.after = None
         self.waiting_count -= 1
+
+
+def is_topic(queue: Queue) -> bool:
+    """Return whether a queue is visible as a topic: created as one, or ever used for a job.
+
+    A queue that clients of another door only watch is not a topic.
+    """
+    config = queue.config
+    return (config is not None and config is not BARRED) or queue.next_seq > 1

@@ -17,25 +17,40 @@ from pyspark.sql import functions as f
 from jobyard.client.errors import bad_option
 from jobyard.client.txns import Transactions
 from jobyard.spark.options import take_token
-from jobyard.spark.write.options import STAGED, WriteOptions, check_columns, write_options
-from jobyard.spark.write.sink import (
-    COMMITTED,
-    TaskWriter,
+from jobyard.spark.write.committing import (
+    Committed,
+    abort_tasks,
     commit_tasks,
-    decode_written,
-    encode_written,
-    totals,
+    find_committed,
 )
+from jobyard.spark.write.options import (
+    RUN,
+    STAGED,
+    TXN_NAME,
+    TXN_NAME_MAX,
+    WriteOptions,
+    check_columns,
+    write_options,
+)
+from jobyard.spark.write.probe import check_writable
+from jobyard.spark.write.tasks import TaskWriter, TaskWritten, decode_written, encode_written
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_WRITTEN: Final = ("value", "key", "tag", "headers", "priority", "delay_ms", "node")
+# Columns that are no part of the value, if there is a column value.
+_WRITTEN: Final = (
+    *("value", "key", "tag", "headers", "priority", "delay_ms"),
+    *("job_id", "name", "max_attempts", "node"),
+)
 
 
 @dataclass(frozen=True)
 class EnqueueResult:
-    """What an enqueue has done. `rejected` is 0 for a run that was found done."""
+    """What an enqueue has done; of a run that was found done, what that did.
+
+    The number of rejected rows is then read in `bad_rows_path`, so it must be given again.
+    """
 
     enqueued: int
     duplicate: int
@@ -59,8 +74,8 @@ def enqueue(
     columns that identify a row: its key is the one text column, or the SHA-256 of all of them.
     `options` are those of the format: `url`, `token` and so on.
     """
-    if run_id is not None and commit != STAGED:
-        raise bad_option("run_id", "only a staged run has a name: leave out commit")
+    if run_id is not None:
+        _check_run(run_id, commit)
     rest, token = take_token({name: str(value) for name, value in options.items()})
     rest |= {"queue": queue, "commit": commit}
     if bad_rows_path is not None:
@@ -68,13 +83,38 @@ def enqueue(
     checked = write_options(rest, token)
     shaped = _shaped(df, key_cols)
     check_columns(shaped.schema, checked)
-    txn = f"run:{run_id}" if run_id is not None else f"batch:{uuid.uuid4()}"
-    if run_id is not None:
-        known = _known(checked, txn)
-        if known is not None:
-            return known
-    rows = shaped.mapInArrow(_Task(checked, txn), "written string").collect()
-    done = commit_tasks(checked, [decode_written(row.written) for row in rows])
+    check_writable(checked)
+    txn = f"{RUN}{run_id}" if run_id is not None else f"batch:{uuid.uuid4()}"
+    known = _known(checked, txn) if run_id is not None else None
+    return _result(known or _run(shaped, checked, txn, is_named=run_id is not None))
+
+
+def _check_run(run_id: str, commit: str) -> None:
+    if commit != STAGED:
+        raise bad_option("run_id", "only a staged run has a name: leave out commit")
+    if not TXN_NAME.fullmatch(RUN + run_id) or not run_id:
+        most = TXN_NAME_MAX - len(RUN)
+        raise bad_option(
+            "run_id", f"{run_id!r} is no name: 1 to {most} letters, digits and . _ : ~ -"
+        )
+
+
+def _run(df: "DataFrame", options: WriteOptions, txn: str, *, is_named: bool) -> Committed:
+    """Write all rows; whatever ends it early, nothing stays staged."""
+    written: list[TaskWritten] = []
+    is_done = False
+    try:
+        rows = df.mapInArrow(_Task(options, txn), "written string").collect()
+        written += [decode_written(row.written) for row in rows]
+        done = commit_tasks(options, written, txn, is_named=is_named)
+        is_done = True
+    finally:
+        if not is_done:
+            abort_tasks(options, written, txn)
+    return done
+
+
+def _result(done: Committed) -> EnqueueResult:
     return EnqueueResult(done.written, done.duplicates, done.rejected, done.txn)
 
 
@@ -93,14 +133,10 @@ class _Task:
         yield pa.RecordBatch.from_pydict({"written": pa.array([written], pa.string())})
 
 
-def _known(options: WriteOptions, txn: str) -> EnqueueResult | None:
+def _known(options: WriteOptions, txn: str) -> Committed | None:
     """Return the result of a run that was committed before."""
     with options.connecting.client() as client:
-        answer = Transactions(client).look(txn)
-    if answer.text("state") != COMMITTED:
-        return None
-    written, duplicates = totals(answer)
-    return EnqueueResult(written, duplicates, 0, txn)
+        return find_committed(options, Transactions(client), txn, is_named=True)
 
 
 def _shaped(df: "DataFrame", key_cols: Sequence[str] | None) -> "DataFrame":

@@ -4,13 +4,16 @@ A stream whose batches are transactions of the target. Partitions are ranges of 
 order, and a commit writes its parts in that order.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+# A batch is one transaction of the target, which holds 100,000 records by default.
+OFFSETS_PER_TRIGGER: Final = 50_000
 
 
 def mirror(  # noqa: PLR0913  a copy has two ends
@@ -27,10 +30,13 @@ def mirror(  # noqa: PLR0913  a copy has two ends
     """Start the copy and return its query.
 
     With `available_now` it ends when everything that is there by then is copied. The headers of a
-    copy name its original: `origin_topic`, `origin_seq`, `origin_ts` (milliseconds).
+    copy name its original: `origin_topic`, `origin_seq`, `origin_ts` (milliseconds). A batch has at
+    most 50,000 records, unless `source_options` have another `maxOffsetsPerTrigger`.
     """
     reader = spark.readStream.format("jobyard").option("topic", source_topic)
-    reader = reader.option("startingOffsets", "earliest").options(**(source_options or {}))
+    reader = reader.option("startingOffsets", "earliest")
+    reader = reader.option("maxOffsetsPerTrigger", OFFSETS_PER_TRIGGER)
+    reader = reader.options(**(source_options or {}))
     origin = f.create_map(
         f.lit("origin_topic"), f.col("topic"),
         f.lit("origin_seq"), f.col("seq").cast("string"),

@@ -17,6 +17,7 @@ from jobyard.spark.read.batch import BatchReader, PushingBatchReader
 from jobyard.spark.read.columns import Table, schema_of, table_of
 from jobyard.spark.read.stream import TopicStreamReader
 from jobyard.spark.write.options import WriteOptions, check_columns, write_options
+from jobyard.spark.write.probe import check_writable
 from jobyard.spark.write.sink import BatchWriter, StreamWriter
 
 FORMAT: Final = "jobyard"
@@ -65,14 +66,14 @@ class JobyardSource(DataSource):
             raise bad_option(
                 "outputMode", "topics are only appended to", 'Write .outputMode("append").'
             )
-        options = self._write_options(schema)
-        if options.txn:
+        if write_options(self.options, self._token).txn:
             raise bad_option("txn", "the transactions of a stream are named by its batches")
-        return StreamWriter(options)
+        return StreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = write_options(self.options, self._token)
         check_columns(schema, options)
+        check_writable(options)
         return options
 
     def _read_options(self, *, is_stream: bool | None) -> ReadOptions:

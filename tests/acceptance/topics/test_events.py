@@ -118,6 +118,41 @@ def test_rows_that_were_seen_are_there_after_a_kill(flags: tuple[str, ...]) -> N
     assert len({one["$seq"] for one in seen}) == len(seen)
 
 
+def test_a_run_that_a_kill_cut_off_is_abandoned_once(flags: tuple[str, ...]) -> None:
+    with served(*flags) as (yard, topics, peer):
+        cut_off = put(peer, b"cut off")
+        assert peer.ask(b"reserve-job %d" % cut_off).startswith(b"RESERVED")
+        live(peer)
+        kept = {"type": "queue", "leases_durable": True}
+        assert topics.ask("PUT", "/v0/topics/kept", kept)[0] == 201
+        topics.ask("POST", "/v0/topics/kept", {"records": [{"data": 1}]})
+        topics.ask("POST", "/v0/topics/kept/claim", {"node": "w", "lease_ms": 600_000})
+        before = read_all(topics)
+        yard.process.signal(signal.SIGKILL)
+        yard.process.wait()
+    for _ in range(2):
+        with served(*flags) as (yard, topics, _):
+            found = read_all(topics)
+            assert found[: len(before)] == before
+            (row,) = [one["data"] for one in found[len(before) :]]
+            yard.process.signal(signal.SIGKILL)
+            yard.process.wait()
+        (claim,) = [
+            one["data"]
+            for one in before
+            if one["data"]["event"] == "claimed" and one["data"]["id"] == cut_off
+        ]
+        same = ("id", "lease", "deliveries", "holder", "worker", "door", "family", "claimed_at")
+        assert {key: row[key] for key in same} == {key: claim[key] for key in same}
+        assert (row["event"], row["state"]) == ("abandoned", "ready")
+        assert row["finished_at"] == max(one["$ts"] for one in before)
+    with served(*flags) as (_, topics, _peer):
+        _, answer = topics.ask("POST", "/v0/topics/kept/ack", {"node": "w", "seqs": [1]})
+        assert answer["acked"] == 1
+        last = read_all(topics)[-1]["data"]
+        assert (last["event"], last["queue"]) == ("completed", "kept")
+
+
 def test_a_small_window_moves_on_and_readers_are_told(flags: tuple[str, ...]) -> None:
     with served(*flags, "--events-bytes", "128KiB") as (_, topics, peer):
         live(peer)

@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-import signal
 import threading
 from collections.abc import Iterator
 from http.client import HTTPException
@@ -11,34 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers.http import HttpYard, Topics
+from tests.support.servers.http import Boot, Topics
 
 CYCLES = 20
-FLAGS = ("--segment-size", "64KiB")
 LOST = (OSError, HTTPException)
-
-
-class Boot:
-    """A data directory, and the server that runs on it now."""
-
-    def __init__(self, folder: Path) -> None:
-        self._flags = ("--data", str(folder), *FLAGS)
-        self.yard = HttpYard(*self._flags)
-
-    def connect(self) -> Topics:
-        """Open a connection."""
-        return Topics(self.yard.address)
-
-    def kill(self) -> None:
-        """Send SIGKILL, and start again."""
-        self.yard.process.signal(signal.SIGKILL)
-        self.yard.process.wait()
-        self.yard.close()
-        self.yard = HttpYard(*self._flags)
-
-    def close(self) -> None:
-        """End it."""
-        self.yard.close()
 
 
 class Ledger:
@@ -298,4 +273,33 @@ def test_leases_that_are_to_last_survive_a_kill(boot: Boot) -> None:
     client = boot.connect()
     state = client.ask("GET", path)[1]["queue"]
     assert (state["ready"], state["in_flight"]) == (0, 1)
+    client.close()
+
+
+def test_what_a_cursor_holds_survives_a_kill(boot: Boot) -> None:
+    client = boot.connect()
+    path = "/v0/topics/held"
+    client.ask("PUT", path, {"cap_records": 3})
+    client.ask("POST", path, {"records": [{"data": 0}]})
+    for at in range(1, 4):
+        status, cursor = client.ask("PUT", f"{path}/cursors/c", {"seq": at, "hold": True})
+        assert (status in {200, 201}, cursor["seq"]) == (True, at)
+        client.ask("POST", path, {"records": [{"data": number} for number in range(9)]})
+        # In the same breath: nobody waits for a sync of what was answered already.
+        client.close()
+        boot.kill()
+        client = boot.connect()
+        state = client.ask("GET", path)[1]
+        assert (state["earliest_seq"], state["head_seq"]) == (at + 1, 1 + 9 * at)
+        (shown,) = state["cursors"]
+        assert {key: shown[key] for key in ("seq", "hold", "is_broken", "lag")} == {
+            "seq": at,
+            "hold": True,
+            "is_broken": False,
+            "lag": 1 + 9 * at - at,
+        }
+    assert client.ask("PUT", f"{path}/cursors/c", {"seq": 1})[0] == 409
+    client.ask("PUT", f"{path}/cursors/c", {"seq": 28})
+    client.ask("POST", path, {"records": [{"data": 1}]})
+    assert client.ask("GET", path)[1]["earliest_seq"] == 27
     client.close()

@@ -6,14 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from jobyard.client import JobyardError
+from jobyard.spark.write.committing import Committed, abort_tasks, commit_tasks
 from jobyard.spark.write.options import WriteOptions, write_options
-from jobyard.spark.write.sink import (
-    Committed,
-    TaskWriter,
-    TaskWritten,
-    abort_tasks,
-    commit_tasks,
-)
+from jobyard.spark.write.tasks import TaskWriter, TaskWritten
 from tests.support.values.pickled import sent
 
 Batches = Sequence[pa.RecordBatch]

@@ -1,10 +1,14 @@
 """A server with the HTTP door open, and a caller of the topics API."""
 
 import json
+import signal
 from http.client import HTTPConnection
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from tests.support.servers.processes import start_doors
+
+SMALL_SEGMENTS: Final = ("--segment-size", "64KiB")
 
 
 class HttpYard:
@@ -50,6 +54,35 @@ class Topics:
         is_json = (answer.getheader("content-type") or "").startswith("application/json")
         return answer.status, json.loads(content) if is_json and content else content
 
+    def send(self, method: str, path: str, body: object) -> None:
+        """Send one request, and do not wait for its answer."""
+        data = json.dumps(body).encode()
+        headers = {**self._headers, "Content-Type": "application/json"}
+        self._connection.request(method, path, data, headers)
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+
+class Boot:
+    """A data directory, and the server that runs on it now."""
+
+    def __init__(self, folder: Path) -> None:
+        self._flags = ("--data", str(folder), *SMALL_SEGMENTS)
+        self.yard = HttpYard(*self._flags)
+
+    def connect(self) -> Topics:
+        """Open a connection."""
+        return Topics(self.yard.address)
+
+    def kill(self) -> None:
+        """Send SIGKILL, and start again."""
+        self.yard.process.signal(signal.SIGKILL)
+        self.yard.process.wait()
+        self.yard.close()
+        self.yard = HttpYard(*self._flags)
+
+    def close(self) -> None:
+        """End it."""
+        self.yard.close()

@@ -7,9 +7,15 @@ can stop the process at any call, make the disk full, fail a sync, or make secto
 """
 
 from collections.abc import Callable
+from typing import Final
 
+from jobyard import build
 from jobyard.errors import ReadFailed, StorageFailed, StorageFull
 from jobyard.journal.storage import SECTOR, Storage
+
+# Of the places where a run could be cut, those that are tried: all of them on the compiled build,
+# which is the one that ships, and three times as fast at it.
+EACH: Final = 1 if build.kind() == "compiled" else 3
 
 
 class PowerCut(Exception):
@@ -165,12 +171,13 @@ def stop_everywhere(
 ) -> list[MemoryStorage]:
     """Run something once per storage call it makes, stopped before that call.
 
-    Return the storages as each stop left them; the last one is of the run that was not stopped.
+    One call in EACH is tried. Return the storages as each stop left them; the last one is of the
+    run that was not stopped.
     """
     stopped: list[MemoryStorage] = []
     while True:
         storage = begin()
-        storage.stop_at = storage.calls_count + len(stopped)
+        storage.stop_at = storage.calls_count + EACH * len(stopped)
         stopped.append(storage)
         try:
             run(storage)

@@ -20,6 +20,7 @@ from jobyard.journal.format.record import END_ROOM, GONE_SIZE, Cause
 from jobyard.model.details_codec import error_field, letter_field, size_of
 from jobyard.model.family import counts_attempts
 from jobyard.model.job import BYTES, GONE, JSON, Job
+from jobyard.model.policy import NAME_DEFAULT
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import LogRecord, LogTopic, WriteTooLarge
@@ -33,11 +34,16 @@ SRC_SEQ: Final = "$dead_letter_src_seq"
 JOB_ID: Final = "$dead_letter_job_id"
 REASON: Final = "$dead_letter_reason"
 ERROR: Final = "$dead_letter_error"
+CLIENT_ID: Final = "$dead_letter_client_id"
+NAME: Final = "$dead_letter_name"
+MAX_ATTEMPTS: Final = "$dead_letter_max_attempts"
 
 # Record heads, names and a configuration, in case the log has to be created.
 DEAD_LETTER_ROOM: Final = 4096
 # An id with more digits is not one of ours: clients can write to the log of dead letters too.
 ID_DIGITS: Final = 18
+# Of the name and the client's id of a job, in bytes.
+LABEL_MAX: Final = 256
 
 
 @final
@@ -58,12 +64,22 @@ class DeadLetter:
         # The id of the job, 0 if it is unknown, and its queue.
         self.origin_id: i64 = origin_id
         self.origin_queue: str = origin_queue
+        # The name of the job, the id that its client chose, and its own limit of deliveries.
+        self.name: str = ""
+        self.job_id: str = ""
+        self.max_attempts: i64 = 0
 
 
 def is_spent(job: Job, config: TopicConfig) -> bool:
     """Return whether a job used up its deliveries; never for families that count attempts."""
+    deliveries: i64 = i64(job.deliveries)
+    if deliveries == 0:
+        return False
+    most = job.policy.max_attempts
+    if most == 0:
+        most = config.max_deliveries
     return (
-        0 < config.max_deliveries <= i64(job.deliveries)
+        0 < most <= deliveries
         and config.dead_letter is not None
         and not counts_attempts(job.family)
     )
@@ -160,6 +176,12 @@ def _letter(job: Job, body: bytes, reason: str, error: str) -> LogRecord:
     }
     if error:
         marks[ERROR] = error
+    if details is not None and details.custom_id:
+        marks[CLIENT_ID] = details.custom_id
+    if job.policy.name != NAME_DEFAULT:
+        marks[NAME] = job.policy.name
+    if job.policy.max_attempts > 0:
+        marks[MAX_ATTEMPTS] = str(int(job.policy.max_attempts))
     is_binary = job.codec == BYTES
     data = body if is_binary or job.codec == JSON else _json_of(body)
     if record_meta is None:
@@ -221,8 +243,25 @@ def read_dead_letter(yard: Yard, log: LogTopic, seq: i64) -> DeadLetter:
         labels.get("$node", ""),
         is_binary=chunk.is_binary(slot, text),
     )
-    is_id = origin_id.isascii() and origin_id.isdecimal() and len(origin_id) <= ID_DIGITS
-    return DeadLetter(record, int(origin_id) if is_id else 0, str(fields.get(FROM, "")))
+    letter = DeadLetter(record, _number_in(origin_id), str(fields.get(FROM, "")))
+    letter.name = _text_in(fields.get(NAME, ""))
+    letter.job_id = _text_in(fields.get(CLIENT_ID, ""))
+    letter.max_attempts = _number_in(str(fields.get(MAX_ATTEMPTS, "")))
+    return letter
+
+
+def _number_in(text: str) -> int:
+    """Return a number in a letter; 0 for what is none of ours, since clients write letters too."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= ID_DIGITS
+    return int(text) if is_number else 0
+
+
+def _text_in(value: object) -> str:
+    if not isinstance(value, str):
+        return ""
+    # A client may have written half a surrogate pair.
+    label = value.encode(errors="replace")
+    return label.decode() if len(label) <= LABEL_MAX else ""
 
 
 def _json_of(body: bytes) -> bytes:

@@ -243,7 +243,7 @@ def fail(  # noqa: PLR0913  the options of a failure
     attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
     is_final = is_final or is_revoked(job)
     is_last = is_final or _is_last(job, attempts, limit)
-    if is_final and _is_dead_letter(yard, job, LetterReason.FAILED, error, now_ms):
+    if is_last and _is_dead_letter(yard, job, LetterReason.FAILED, error, now_ms):
         return
     if is_last:
         end = Transition(job, why, GONE if is_removed or policy.flags & REMOVE_DEAD else DEAD)
@@ -356,7 +356,7 @@ def release(
     end = Transition(job, Cause.RELEASED, DELAYED if delay_ms > 0 else READY)
     end.rank = rank
     end.due_ms = now_ms + delay_ms
-    end.changed_fields = error_field(error)
+    end.changed_fields = error_field(yard.bodies.kept_error(error))
     _renew_entry_from_other_door(yard, job, end, now_ms)
     _end(yard, job, end, now_ms, waited=True)
 
@@ -377,7 +377,7 @@ def bury(yard: Yard, job: Job, rank: i64, now_ms: i64, *, error: str = "") -> No
     if _is_dead_letter(yard, job, LetterReason.GIVEN_UP, error, now_ms):
         return
     end = Transition(job, Cause.BURIED, DEAD)
-    end.changed_fields = error_field(error)
+    end.changed_fields = error_field(yard.bodies.kept_error(error))
     if traits(job.family) & TAKER_SETS_RANK:
         end.rank = rank
     if yard.bus.is_on:
@@ -470,7 +470,7 @@ def _stall(yard: Yard, lease: Lease, now_ms: i64) -> None:
     settings = rules.settings if rules is not None else DEFAULTS
     attempts: i64 = min(i64(job.attempts) + 1, ATTEMPTS_COUNTED)
     stalls: i64 = job.stalls() + 1
-    is_out = 0 < policy.max_attempts <= attempts
+    is_out = counts_attempts(job.family) and 0 < policy.max_attempts <= attempts
     is_last = is_out or stalls >= settings.stalls_max
     if is_last:
         end = Transition(job, Cause.STALLED, GONE if policy.flags & REMOVE_DEAD else DEAD)

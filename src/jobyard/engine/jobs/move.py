@@ -72,6 +72,12 @@ def kick_job(yard: Yard, job_id: i64, now_ms: i64) -> Job:
     return job
 
 
+def kick_dead(yard: Yard, job: Job, now_ms: i64) -> None:
+    """Make a dead job ready; the caller offers it to waiting clients."""
+    assert job.state == DEAD
+    _kick(yard, job, now_ms)
+
+
 def _kick(yard: Yard, job: Job, now_ms: i64) -> None:
     move = Transition(job, Cause.KICKED, READY)
     move.due_ms = now_ms

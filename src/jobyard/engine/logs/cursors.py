@@ -5,20 +5,53 @@ broken, says so, and holds nothing until it is set again. What caps, age and the
 would keep anyway does not count.
 """
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from jobyard.engine.state.history import has_history, queue_incarnation, yard_id
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.format.record import ENTRY_SIZE
 from jobyard.model.entry import EntryKind
+from jobyard.model.queue import is_topic
 from jobyard.model.topic.config import EVENTS_TOPIC
 from jobyard.model.topic.cursor import NO_HOLD, TopicCursor, decode_cursor
-from jobyard.model.topic.log import LogTopic
+from jobyard.model.topic.log import LogTopic, incarnation_of
 
 # What a hold keeps is counted again each time the log has grown by this part of the limit.
 _COUNTED_AGAIN: Final = 64
+
+
+class CursorTopicMissing(Refused):
+    """The topic of a cursor does not exist."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} does not exist")
+        self.topic: str = topic
+
+
+class WrongIncarnation(Refused):
+    """The topic of a cursor was deleted and created again."""
+
+    def __init__(self, topic: str, incarnation: str) -> None:
+        super().__init__(f"{topic} was deleted and created again since then")
+        self.incarnation: str = incarnation
+
+
+class CursorBeyond(Refused):
+    """A cursor cannot be beyond the newest seq."""
+
+    def __init__(self, head_seq: i64) -> None:
+        super().__init__(f"seq is beyond the newest seq, {int(head_seq)}")
+        self.head_seq: i64 = head_seq
+
+
+class HoldsJobs(Refused):
+    """A cursor cannot hold the jobs of a queue."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"{topic} is a queue: its jobs cannot be held")
 
 
 class CursorBehind(Refused):
@@ -29,16 +62,52 @@ class CursorBehind(Refused):
         self.seq: i64 = seq
 
 
-def set_cursor(yard: Yard, new: TopicCursor, now_ms: i64, *, is_forced: bool) -> bool:
-    """Set a cursor; return whether it is new. CursorBehind and YardFull change nothing."""
-    check_cursor(yard, new, is_forced=is_forced)
-    if yard.journal.is_on and not yard.journal.admit(cursor_room(new), now_ms):
+@final
+class CursorChange:
+    """A cursor that a client wants to set, alone or with a commit."""
+
+    def __init__(self, cursor: TopicCursor, *, is_forced: bool, keeps_hold: bool) -> None:
+        self.cursor: TopicCursor = cursor
+        self._is_forced: bool = is_forced
+        # Whether it holds records if it did so before.
+        self._keeps_hold: bool = keeps_hold
+
+    def check(self, yard: Yard) -> None:
+        """Refuse what `set_cursor` refuses; changes nothing."""
+        if self._keeps_hold:
+            known = yard.cursors.get(self.cursor.topic, self.cursor.name)
+            self.cursor.holds = known is not None and known.holds
+        _check_cursor(yard, self.cursor, is_forced=self._is_forced)
+
+    def summary(self) -> str:
+        """Return all of it as text."""
+        cursor = self.cursor
+        hold = "" if self._keeps_hold else str(cursor.holds)
+        place = f"{cursor.topic}\0{cursor.name}\0{int(cursor.seq)}\0{cursor.incarnation}"
+        return f"{place}\0{hold}\0{self._is_forced}"
+
+
+def set_cursor(yard: Yard, wanted: CursorChange, now_ms: i64) -> bool:
+    """Set a cursor; return whether it is new. A refusal changes nothing."""
+    wanted.check(yard)
+    if yard.journal.is_on and not yard.journal.admit(cursor_room(wanted.cursor), now_ms):
         raise YardFull
-    return apply_cursor(yard, new, now_ms)
+    return apply_cursor(yard, wanted.cursor, now_ms)
 
 
-def check_cursor(yard: Yard, new: TopicCursor, *, is_forced: bool) -> None:
-    """Refuse to set a cursor back."""
+def _check_cursor(yard: Yard, new: TopicCursor, *, is_forced: bool) -> None:
+    """Refuse a cursor that cannot be set; give it the incarnation of its topic."""
+    head_seq = cursor_head(yard, new.topic)
+    if head_seq < 0:
+        raise CursorTopicMissing(new.topic)
+    incarnation = _incarnation(yard, new.topic)
+    if new.incarnation and new.incarnation != incarnation:
+        raise WrongIncarnation(new.topic, incarnation)
+    if new.seq > head_seq:
+        raise CursorBeyond(head_seq)
+    if new.holds and new.topic != EVENTS_TOPIC and new.topic not in yard.logs:
+        raise HoldsJobs(new.topic)
+    new.incarnation = incarnation
     known = yard.cursors.get(new.topic, new.name)
     if (
         known is not None
@@ -47,6 +116,25 @@ def check_cursor(yard: Yard, new: TopicCursor, *, is_forced: bool) -> None:
         and new.seq < known.seq
     ):
         raise CursorBehind(known.seq)
+
+
+def cursor_head(yard: Yard, topic: str) -> i64:
+    """Return the newest seq of a topic that can have cursors; -1 if there is none of that name."""
+    if topic == EVENTS_TOPIC:
+        return max(yard.journal.history.next_durable - 1, 0) if has_history(yard) else -1
+    log = yard.logs.get(topic)
+    if log is not None:
+        return log.next_seq - 1
+    queue = yard.queues.get(topic)
+    return queue.next_seq - 1 if queue is not None and is_topic(queue) else -1
+
+
+def _incarnation(yard: Yard, topic: str) -> str:
+    """Return the incarnation of a topic that exists."""
+    if topic == EVENTS_TOPIC:
+        return yard_id(yard)
+    log = yard.logs.get(topic)
+    return queue_incarnation(yard, yard.queues[topic]) if log is None else incarnation_of(log)
 
 
 def cursor_room(cursor: TopicCursor) -> i64:

@@ -350,8 +350,10 @@ def floor_for(yard: Yard, log: LogTopic, count: i64, size: i64) -> i64:
     is_exceeded = config.is_exceeded_by(count, size)
     if is_exceeded and config.discard != DISCARD_OLD:
         raise WriteTooLarge
-    over_count: i64 = log.count + count - cap_records if cap_records > 0 else 0
-    over_size: i64 = log.bytes + size - cap_bytes if cap_bytes > 0 else 0
+    count += log.count + log.promised_count
+    size += log.bytes + log.promised_bytes
+    over_count: i64 = count - cap_records if cap_records > 0 else 0
+    over_size: i64 = size - cap_bytes if cap_bytes > 0 else 0
     if over_count <= 0 and over_size <= 0:
         return 0
     if config.discard != DISCARD_OLD:
@@ -366,14 +368,14 @@ def floor_for(yard: Yard, log: LogTopic, count: i64, size: i64) -> i64:
 def _admit(yard: Yard, log: LogTopic, items: LogRows, now_ms: i64) -> bool:
     """Make room for a write and reserve its seqs; return whether its records are journaled."""
     journal = yard.journal
-    if not yard.bodies.admits(items.size):
+    if not items.is_admitted and not yard.bodies.admits(items.size):
         raise YardFull
     if not journal.is_on:
         return False
     is_written = log.config.durability != EPHEMERAL
     seq_after: i64 = log.next_seq + len(items.seqs)
     if not is_written:
-        if not yard.bodies.admits_pinned(items.size):
+        if not items.is_admitted and not yard.bodies.admits_pinned(items.size):
             raise YardFull
         is_reserved = seq_after <= log.durable_limit and seq_after + SEQ_BLOCK // 2 <= log.seq_limit
         if is_reserved and log.onward is None:

@@ -27,6 +27,8 @@ class Recovered:
         self.superseded: list[int] = sorted(replay.superseded)
         self.cut_bytes: i64 = recovery.cut_bytes
         self.segments_count: i64 = len(recovery.segments)
+        # The newest batch that was there.
+        self.last_batch: i64 = recovery.next_number - 1
 
 
 def replay_all(
@@ -86,4 +88,5 @@ def open_yard(
     for log in replay.gapped_logs():
         # After a clean stop nothing else would show that its seqs continue after a gap.
         journal.append_head(log)
+    replay.abandon_runs()
     return Recovered(replay, recovery)

@@ -17,6 +17,7 @@ from jobyard.engine.recovery.gaps import Gaps
 from jobyard.engine.recovery.key_replay import KeyReplay
 from jobyard.engine.recovery.load_entries import load_entries
 from jobyard.engine.recovery.log_replay import LogReplay
+from jobyard.engine.recovery.open_runs import OpenRun, OpenRuns
 from jobyard.engine.recovery.rebuild import settle
 from jobyard.engine.state.barred_queues import bar
 from jobyard.engine.state.history import recall_history
@@ -54,9 +55,10 @@ from jobyard.journal.format.record import (
     READY_LIST_SHIFT,
     STATE_BITS,
     STATE_SIZE,
+    Cause,
     base_length,
     changes_at,
-    is_row_of_gone,
+    is_row,
 )
 from jobyard.journal.format.segment import (
     BATCH_HEADER_SIZE,
@@ -109,6 +111,8 @@ class Replay:
         self.next_record: i64 = 0
         # The last record that removed a job, by queue number; only for history.
         self._last_gone: dict[int, int] = {}
+        self._runs = OpenRuns(yard.journal)
+        self._history_from: i64 = 0
 
     def apply_batch(self, data: bytes, at: i64, head: BatchHead, segment: Segment) -> None:
         """Apply every record of one batch, found at `at` in `data`."""
@@ -124,6 +128,7 @@ class Replay:
         self._logs.offset_ms = self._keys.offset_ms = self._offset_ms
         before = self.records_count
         self._record_shift = head.first_record - before
+        self._runs.enter(head.epoch)
         while pos < end:
             kind = data[pos]
             length = i64(read_i32_le(data, pos + 4))
@@ -132,12 +137,7 @@ class Replay:
             if kind in (KIND_PUT, KIND_MOVED):
                 self._base(data, pos, kind, head, segment, shift)
             elif kind == KIND_LEASE:
-                job = self._yard.jobs.get(read_i64_le(data, pos + 8))
-                if job is not None:
-                    journal.newest_event_ms = read_i64_le(data, pos + 24) + self._offset_ms
-                    self._catch_up(job, journal.newest_event_ms)
-                    self._yard.apply_taken(job, None)
-                    journal.live_bytes.trail(job, segment)
+                self._lease(data, pos, segment)
             elif kind == KIND_END:
                 self._end(data, pos, length)
             elif kind == KIND_MOVE:
@@ -146,8 +146,9 @@ class Replay:
                 self._gone(data, pos)
             else:
                 self._rare(data, pos, kind, length, segment)
-            if kind < KIND_GONE or (kind == KIND_GONE and is_row_of_gone(data, pos)):
+            if is_row(data, pos):
                 journal.last_row = self._record_shift + self.records_count
+                journal.rows_count += 1
             pos += length
             self.records_count += 1
         self._count_batch(head, segment, self.records_count - before)
@@ -160,7 +161,8 @@ class Replay:
         if journal.history.is_on:
             newest_ms = journal.newest_event_ms
             history = journal.history
-            history.add_batch(segment, segment.end, first, count, newest_ms, journal.last_row)
+            rows = (journal.last_row, journal.rows_count)
+            history.add_batch(segment, segment.end, first, count, newest_ms, rows)
 
     # -- jobs ---------------------------------------------------------------------------------
 
@@ -337,9 +339,27 @@ class Replay:
             place_result(job, self._journal.hot.number, end + self._shift)
             self._yard.bodies.recall_result(job)
 
+    def _lease(self, data: bytes, pos: i64, segment: Segment) -> None:
+        job_id = read_i64_le(data, pos + 8)
+        if self._runs.is_on:
+            # Also of a job whose base follows, because compaction has moved it.
+            run = OpenRun(data, pos, self._record_shift + self.records_count, self._offset_ms)
+            self._runs.begin(job_id, run, segment.number)
+        job = self._yard.jobs.get(job_id)
+        if job is None:
+            return
+        journal = self._journal
+        journal.newest_event_ms = read_i64_le(data, pos + 24) + self._offset_ms
+        self._catch_up(job, journal.newest_event_ms)
+        self._yard.apply_taken(job, None)
+        journal.live_bytes.trail(job, segment)
+
     def _end(self, data: bytes, pos: i64, length: i64) -> None:
         job_id = read_i64_le(data, pos + 8)
         state: i64 = data[pos + 2]
+        self._runs.end(job_id)
+        if data[pos + 1] == Cause.ABANDONED:
+            return
         finished_ms = read_i64_le(data, pos + 80) + self._offset_ms
         self._journal.newest_event_ms = finished_ms
         if state == GONE:
@@ -400,6 +420,7 @@ class Replay:
         self._journal.live_bytes.trail(job, self._journal.hot)
 
     def _gone(self, data: bytes, pos: i64) -> None:
+        self._runs.end(read_i64_le(data, pos + 8))
         job = self._yard.jobs.get(read_i64_le(data, pos + 8))
         base = i64(read_i32_le(data, pos + 20))
         if self._journal.history.is_on:
@@ -532,11 +553,17 @@ class Replay:
             for job in self.condemned:
                 # Their removal is appended after this replay.
                 self._last_gone[int(job.queue.number)] = int(self.next_record)
-            recall_history(yard, recovery.segments, self.next_record, self._queues, self._last_gone)
+            self._history_from = recall_history(
+                yard, recovery.segments, self.next_record, self._queues, self._last_gone
+            )
             break_history_holds(yard)
         for queue in self._queues.values():
             if yard.queues.get(queue.name) is not queue:
                 self._journal.live_bytes.forget_queue(queue)
+
+    def abandon_runs(self) -> None:
+        """Append to history that the runs of the last boot are over, except durable leases."""
+        self._runs.abandon(self._yard, self._history_from)
 
     def gapped_logs(self) -> list[LogTopic]:
         """Return the logs that skip seqs which may have been issued before a crash."""

@@ -11,11 +11,13 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
 from jobyard.journal.format.segment import HOT, Segment
+from jobyard.journal.history.count import rows_up_to
 from jobyard.journal.history.filter import HistoryFilter
 from jobyard.journal.history.reader import HistoryPage, read_past
 from jobyard.journal.history.window import FORGOTTEN_AT_ONCE, History, PastName
 from jobyard.model.entry import EntryKind
 from jobyard.model.queue import Queue
+from jobyard.model.topic.cursor import TopicCursor
 from jobyard.model.topic.history_row import HistoryRow
 
 # The most that one page may read: a few milliseconds of work.
@@ -35,6 +37,15 @@ def yard_id(yard: Yard) -> str:
     return "1" if entry is None else entry.value.decode()
 
 
+def queue_incarnation(yard: Yard, queue: Queue) -> str:
+    """Return the id of this life of a queue, which no other one has, in whichever directory.
+
+    Its number is 0, and so no part of an id that is final, while it has neither a configuration nor
+    jobs that were put since the queue was created, or obliterated.
+    """
+    return f"{yard_id(yard)}-{int(queue.number)}"
+
+
 def read_history(
     yard: Yard,
     from_seq: i64,
@@ -52,6 +63,18 @@ def read_history(
     return read_past(
         yard.journal, from_seq, min(to_seq, NEVER_ENDS), limit_rows, limit_bytes, choice
     )
+
+
+def rows_after(yard: Yard, cursor: TopicCursor) -> i64:
+    """Return how many rows follow a cursor of the history and can be read."""
+    history = yard.journal.history
+    if cursor.rows_before < 0:
+        cursor.rows_before = rows_up_to(yard.journal, cursor.seq)
+    before = cursor.rows_before
+    if cursor.seq < history.floor:
+        # What lies between has left the window.
+        before = max(before, rows_up_to(yard.journal, history.floor - 1))
+    return max(history.rows_count - before, 0)
 
 
 def seq_at(yard: Yard, ts_ms: i64) -> i64:
@@ -126,16 +149,18 @@ def recall_history(
     next_record: i64,
     queues: dict[int, Queue],
     last_gone: dict[int, int],
-) -> None:
+) -> i64:
     """Find what can be read as history after a start, and the names of the queues in it.
 
     `queues` has all queues found in the journal, `last_gone` the last record that removed a job of
-    each.
+    each. Returns the record from which on nothing was missing, also of what is too old to be read.
     """
     journal = yard.journal
     history = journal.history
     history.recover([segment for segment in segments if segment.temperature == HOT], next_record)
+    first = history.floor
     history.last_row = journal.last_row
+    history.rows_count = journal.rows_count
     history.trim(yard.now_ms + journal.wall_offset_ms)
     past: list[tuple[int, int]] = []
     for number, queue in queues.items():
@@ -150,3 +175,4 @@ def recall_history(
     for _ in range(len(history.segments) + len(history.past) // FORGOTTEN_AT_ONCE + 2):
         if history.forget_names(journal.segments):
             break
+    return first

@@ -56,20 +56,36 @@ def known_keys(
 
     TooManyKeys and YardFull if the keys of the others cannot be stored.
     """
-    compare_keys(table, keys, now_ms)
+    compare_keys(yard, table, keys, now_ms)
     check_new_keys(yard, table, keys, config, now_ms)
 
 
-def compare_keys(table: KeyTable | None, keys: NewKeys, now_ms: i64) -> None:
-    """Find the duplicates without checking whether the other keys can be stored."""
+def compare_keys(yard: Yard, table: KeyTable | None, keys: NewKeys, now_ms: i64) -> None:
+    """Find the duplicates without checking whether the other keys can be stored.
+
+    A record is one, too, if a job of the yard has the id that was chosen for its job.
+    """
     keys.begin()
-    if table is None:
-        for digest in keys.digests:
-            keys.sort_in(digest, 0)
-    else:
-        valid_after = table.valid_after(now_ms)
-        for digest in keys.digests:
-            keys.sort_in(digest, table.seq_if_valid(digest, valid_after) if digest else 0)
+    has_ids = len(keys.job_ids) > 0
+    valid_after: i64 = 0 if table is None else table.valid_after(now_ms)
+    for digest in keys.digests:
+        seq: i64 = 0
+        if digest and table is not None:
+            seq = table.seq_if_valid(digest, valid_after)
+        if has_ids:
+            job_id = keys.next_job_id()
+            keys.sort_in(digest, seq, job_id, owner_seq_of(yard, job_id))
+        else:
+            keys.sort_in(digest, seq)
+
+
+def owner_seq_of(yard: Yard, job_id: str) -> i64:
+    """Return the seq of the job with an id that a client chose, in its queue; 0 if there is none.
+
+    Ids of glide-mq are known in their queues only and do not count.
+    """
+    owner = yard.names.named(job_id) if job_id else None
+    return 0 if owner is None else owner.key
 
 
 def check_new_keys(

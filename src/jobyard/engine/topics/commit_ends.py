@@ -10,14 +10,16 @@ from mypy_extensions import i64
 
 from jobyard.engine.jobs.dead_letters import DEAD_LETTER_ROOM
 from jobyard.engine.jobs.durable_leases import lease_name
-from jobyard.engine.jobs.finish import bury, fail, finish, release
+from jobyard.engine.jobs.finish import bury, finish
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.yard import Yard
-from jobyard.journal.format.record import END_SIZE, LEASE_SIZE, STATE_SIZE, Cause
+from jobyard.engine.topics.topic_queue import return_job
+from jobyard.journal.format.record import END_SIZE, LEASE_SIZE, STATE_SIZE
 from jobyard.model.details_codec import size_of
 from jobyard.model.family import counts_attempts
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.lease import Lease, Proof
+from jobyard.model.members import TAG_SIZE
 from jobyard.model.queue import Queue
 
 # Notes about a job that waits for others, or that others wait for.
@@ -129,13 +131,16 @@ def _reason(yard: Yard, job: Job | None, end: RunEnd, now_ms: i64) -> str:
 def _room_of(job: Job, end: RunEnd) -> i64:
     details = job.details
     weight: i64 = 0 if details is None else size_of(details)
-    room = STATE_SIZE + END_SIZE + LEASE_SIZE + weight + 4 * len(end.error)
+    error_size: i64 = len(end.error.encode()) + TAG_SIZE
+    room = STATE_SIZE + END_SIZE + LEASE_SIZE + weight + error_size
     if counts_attempts(job.family) or (details is not None and details.members is not None):
         room += _LINK_ROOM + weight
     config = job.queue.config
     if end.kind == EndKind.DEAD_LETTER and config is not None and config.dead_letter is not None:
         # The letter repeats the body and the meta of the job.
         room += 2 * i64(job.size) + 2 * weight + DEAD_LETTER_ROOM
+        # In JSON, a byte of the error takes at most six.
+        room += 6 * error_size
     return room
 
 
@@ -144,9 +149,6 @@ def apply_end(yard: Yard, job: Job, end: RunEnd, now_ms: i64) -> None:
     if end.kind == EndKind.ACK:
         finish(yard, job, now_ms)
     elif end.kind == EndKind.DEAD_LETTER:
-        bury(yard, job, job.rank, now_ms)
-    elif counts_attempts(job.family):
-        why = Cause.HANDED_BACK
-        fail(yard, job, end.error or "nacked", now_ms, delay_ms=end.delay_ms, why=why)
+        bury(yard, job, job.rank, now_ms, error=end.error)
     else:
-        release(yard, job, job.rank, max(end.delay_ms, 0), now_ms)
+        return_job(yard, job, end.delay_ms, end.error, now_ms)

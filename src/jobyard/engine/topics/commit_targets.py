@@ -21,18 +21,25 @@ from jobyard.engine.jobs.put import (
     way_room,
 )
 from jobyard.engine.logs.logs import WriteDraft, append_drafted, draft, floor_for
-from jobyard.engine.state.record_keys import check_new_keys, compare_keys, keys_of, keys_room
+from jobyard.engine.state.record_keys import (
+    check_new_keys,
+    compare_keys,
+    keys_of,
+    keys_room,
+    owner_seq_of,
+)
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.job_batch import JobBatch, NewRecord
 from jobyard.engine.topics.staged_rows import StagedRow, read_staged
 from jobyard.engine.topics.topic_setup import config_of, remember_job_keys, set_queue_config
-from jobyard.errors import Refused, YardFull
+from jobyard.errors import Refused
 from jobyard.journal.batches import END_ROOM
 from jobyard.journal.format.log_record import head_bytes, log_length
 from jobyard.model.ahead import EncodedAhead
 from jobyard.model.limits import INLINE_BODY_MAX
 from jobyard.model.queue import Queue
-from jobyard.model.topic.config import EPHEMERAL, FSYNC, TopicConfig
+from jobyard.model.topic.config import DISCARD_OLD, EPHEMERAL, FSYNC, TopicConfig
+from jobyard.model.topic.key_table import KEY_MEMORY
 from jobyard.model.topic.log import LogRecord, LogTopic, TopicFull, WriteTooLarge
 from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.new_keys import NewKeys, TooManyKeys
@@ -147,13 +154,13 @@ class CommitTarget:
         return done
 
     def _is_new(self, row: StagedRow, now_ms: i64) -> bool:
-        """Note the key of a record; return whether the record is no duplicate."""
+        """Note key and id of a record; return whether the record is no duplicate."""
         count = self._count
         self._count += 1
         keys = self.keys
         digest = row.key_digest
         if keys is None:
-            if not digest:
+            if not digest and not row.job_id:
                 return True
             keys = NewKeys()
             keys.add_unkeyed(count)
@@ -166,8 +173,10 @@ class CommitTarget:
                 known = table.seq_if_valid(digest, table.valid_after(now_ms))
         else:
             keys.digests.append(b"")
+        if row.job_id:
+            keys.add_job_id(row.job_id)
         before = len(keys.kept)
-        keys.sort_in(digest, known)
+        keys.sort_in(digest, known, row.job_id, owner_seq_of(self._yard, row.job_id))
         return len(keys.kept) > before
 
     def has_same_duplicates(self, now_ms: i64) -> bool:
@@ -176,7 +185,7 @@ class CommitTarget:
         if keys is None:
             return True
         kept = keys.kept
-        compare_keys(keys_of(self._yard, self.name), keys, now_ms)
+        compare_keys(self._yard, keys_of(self._yard, self.name), keys, now_ms)
         return keys.kept == kept
 
     def check_keys(self, config: TopicConfig, now_ms: i64) -> None:
@@ -193,6 +202,20 @@ class CommitTarget:
         """Return the most journal bytes that the new keys take."""
         keys = self.keys
         return 0 if keys is None else keys_room(self.name, keys_of(self._yard, self.name), keys)
+
+    def memory(self) -> i64:
+        """Return how much memory the records take."""
+        raise NotImplementedError
+
+    def pinned(self) -> i64:
+        """Return how much of the memory must stay memory."""
+        keys = self.keys
+        return 0 if keys is None else len(keys.fresh) * KEY_MEMORY
+
+    def promise(self, sign: i64) -> None:
+        """Keep the room that was checked while other things change; with -1 no longer."""
+        bodies = self._yard.bodies
+        bodies.promise(sign * self.memory(), sign * self.pinned())
 
     def add(self, row: StagedRow) -> None:
         """Prepare one record."""
@@ -268,11 +291,22 @@ class LogTarget(CommitTarget):
             raise TargetFull(self.name, is_too_large=is_too_large) from full
         if rows.is_too_large:
             raise TargetFull(self.name, is_too_large=True)
-        bodies = self._yard.bodies
-        if not bodies.admits(rows.size):
-            raise YardFull
-        if self._log.config.durability == EPHEMERAL and not bodies.admits_pinned(rows.size):
-            raise YardFull
+
+    def memory(self) -> i64:
+        """Return the size of the texts."""
+        return self._rows.size
+
+    def pinned(self) -> i64:
+        """Return the size of new keys, and of texts that are never on disk."""
+        pinned = super().pinned()
+        return pinned + self._rows.size if self._log.config.durability == EPHEMERAL else pinned
+
+    def promise(self, sign: i64) -> None:
+        """Keep memory, and room below caps that refuse records."""
+        super().promise(sign)
+        if self._log.config.discard != DISCARD_OLD:
+            self._log.promised_count += sign * self._rows.count()
+            self._log.promised_bytes += sign * self._rows.content_size
 
     def room(self) -> i64:
         """Return the size of the record, of heads, and of what routers add."""
@@ -291,6 +325,7 @@ class LogTarget(CommitTarget):
             next_seq = self._log.next_seq
             return TargetWritten(next_seq, next_seq - 1)
         self._rows.record_keys = self.keys
+        self._rows.is_admitted = True
         done = append_drafted(self._yard, self._log, self._rows, "", now_ms)
         return TargetWritten(done.first_seq, done.last_seq)
 
@@ -314,6 +349,9 @@ class QueueTarget(CommitTarget):
         record.is_binary = row.is_binary
         record.delay_ms = row.delay_ms
         record.priority = row.priority
+        record.name = row.name
+        record.job_id = row.job_id
+        record.max_attempts = row.max_attempts
         batch = self._batch
         batch.add(record)
         new_job = batch.new_jobs[len(batch.new_jobs) - 1]
@@ -351,19 +389,22 @@ class QueueTarget(CommitTarget):
             except TopicFull as full:
                 is_too_large = isinstance(full, WriteTooLarge)
                 raise TargetFull(self.name, is_too_large=is_too_large) from full
-        if not self._yard.bodies.admits(self._batch.size):
-            raise YardFull
+
+    def memory(self) -> i64:
+        """Return the size of the bodies and metas."""
+        return self._batch.size
 
     def room(self) -> i64:
         """Return the size of the jobs, of evictions, and of what routers add."""
         queue = self._queue
         count: i64 = len(self._jobs)
-        room = room_for_all(queue, self._batch.new_jobs, self._batch.room)
+        room = room_for_all(queue, self._batch.new_jobs, self._batch.whole_room())
         return room + self._way_room + END_ROOM * count + self.keys_room() + _SLACK
 
     def make_way(self, now_ms: i64) -> None:
         """Evict the oldest jobs if the caps require it."""
-        if self.keys is not None and self._jobs and self._queue.config is None:
+        has_keys = self.keys is not None and len(self.keys.fresh) > 0
+        if has_keys and self._jobs and self._queue.config is None:
             # It must outlive its jobs, as their keys do.
             set_queue_config(self._yard, self._queue, config_of(self._queue), now_ms)
         if self._queue.config is not None and self._jobs:
@@ -383,6 +424,8 @@ class QueueTarget(CommitTarget):
         first_id = yard.journal.next_id
         for job in self._jobs:
             enter(yard, job, now_ms, self._ahead, first_id)
+            if job.details is not None and job.details.custom_id:
+                yard.names.custom.put(job.details.custom_id, job)
         if queue.topic_state is not None:
             queue.topic_state.last_write_ms = now_ms
         held_offers = yard.txns.held_offers

@@ -6,6 +6,7 @@ and the digest of its key are stored with its labels. Knows no transaction.
 
 import json
 from base64 import b64decode, b64encode
+from hashlib import blake2b
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -22,6 +23,9 @@ from jobyard.model.topic.log_rows import LogRows, binary_text
 _MORE: Final = b'"$more":'
 # Of what follows it, without the digest of a key.
 _MORE_FIELDS: Final = 4
+# Behind the digest, if the row has any of these: id, name and limit of its job.
+_JOB_FIELDS: Final = 3
+_DIGEST_SIZE: Final = 16
 
 
 class StageDamaged(Refused):
@@ -46,21 +50,53 @@ class StagedRow:
         self.with_seq: i64 = 0
         # Of its key; empty if it has none.
         self.key_digest: bytes = b""
+        # What its job is called, the id that its client chose, and how often it may be delivered.
+        self.name: str = ""
+        self.job_id: str = ""
+        self.max_attempts: i64 = 0
+
+    def is_for_queue(self) -> bool:
+        """Return whether it has fields that only jobs have."""
+        return self.name != "" or self.job_id != "" or self.max_attempts > 0
 
 
-def draft_staged(items: LogRows, row: StagedRow) -> None:
-    """Add a record to a chunk that will be staged."""
+@final
+class ChunkDraft:
+    """The records of a chunk that will be staged, and the digest of their content."""
+
+    def __init__(self) -> None:
+        self.rows = LogRows(0, 0, 0)
+        self._digest = blake2b(digest_size=_DIGEST_SIZE)
+
+    def add(self, row: StagedRow) -> None:
+        """Add a record."""
+        label = _label_of(row)
+        if len(label) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
+            self.rows.is_too_large = True
+        data = binary_text(row.data) if row.is_binary else row.data
+        self._digest.update(b"%d %d %d " % (len(label), len(data), len(row.meta)))
+        self._digest.update(label)
+        self._digest.update(data)
+        self._digest.update(row.meta)
+        self.rows.add_ahead(data, row.meta, label, b"")
+
+    def digest(self) -> str:
+        """Return the digest of everything that was added."""
+        return self._digest.hexdigest()
+
+
+def _label_of(row: StagedRow) -> bytes:
     label = label_of(b'"$tag":', row.tag) + label_of(b'"$node":', row.node)
-    if row.delay_ms != 0 or row.priority != 0 or row.with_seq != 0 or row.key_digest:
+    is_plain = row.delay_ms == 0 and row.priority == 0 and row.with_seq == 0
+    if not is_plain or row.key_digest or row.is_for_queue():
         more: list[object] = [int(row.delay_ms), int(row.priority)]
         more += [row.with_queue, int(row.with_seq)]
-        if row.key_digest:
+        if row.key_digest or row.is_for_queue():
             more.append(b64encode(row.key_digest).decode())
+        if row.is_for_queue():
+            more += [row.job_id, row.name, int(row.max_attempts)]
         label = b"".join([label, _MORE, json.dumps(more, separators=(",", ":")).encode(), b","])
-    if len(label) > LABEL_SIZE_MAX or len(row.meta) > META_SIZE_MAX:
-        items.is_too_large = True
-    data = binary_text(row.data) if row.is_binary else row.data
-    items.add_ahead(data, row.meta, label, b"")
+    return label
 
 
 def read_staged(journal: Journal, log: LogTopic, first_seq: i64, last_seq: i64) -> list[StagedRow]:
@@ -97,4 +133,6 @@ def _row_at(chunk: LogChunk, slot: i64, text: bytes) -> StagedRow:
         row.delay_ms, row.priority, row.with_queue, row.with_seq = more[:_MORE_FIELDS]
         if len(more) > _MORE_FIELDS:
             row.key_digest = b64decode(more[_MORE_FIELDS])
+        if len(more) > _MORE_FIELDS + 1:
+            row.job_id, row.name, row.max_attempts = more[-_JOB_FIELDS:]
     return row

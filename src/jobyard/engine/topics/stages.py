@@ -24,6 +24,7 @@ from jobyard.engine.logs.logs import (
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
+from jobyard.engine.topics.staged_rows import ChunkDraft
 from jobyard.errors import Refused, StorageFull, YardFull
 from jobyard.journal.format.log_record import head_bytes
 from jobyard.journal.format.record import ENTRY_SIZE
@@ -31,7 +32,6 @@ from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.limits import FULL_WAIT_MS, NEVER_MS
 from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import (
     CHUNK_SIZE,
     STAGE_LOG,
@@ -67,6 +67,10 @@ class TooManyTxns(Refused):
 class StagesFull(Refused):
     """All stages together would be larger than the limit."""
 
+    def __init__(self, most: i64) -> None:
+        super().__init__(f"all stages together may have {int(most)} bytes")
+        self.most: i64 = most
+
 
 @final
 class Staged:
@@ -94,28 +98,42 @@ def count_memory(yard: Yard, more: i64) -> None:
 # -- staging -----------------------------------------------------------------------------------
 
 
-def stage(yard: Yard, name: str, place: ChunkPlace, items: LogRows, now_ms: i64) -> Staged:
+def is_committed(yard: Yard, name: str) -> bool:
+    """Return whether a transaction is committed."""
+    decided = yard.txns.decided.get(name)
+    return decided is not None and decided.state == TxnState.COMMITTED
+
+
+def is_new_chunk(yard: Yard, name: str, place: ChunkPlace) -> bool:
+    """Return whether staging a chunk would store anything, unless it is refused."""
+    if is_committed(yard, name):
+        return False
+    txn = yard.txns.open.get(name)
+    return txn is None or place.key() not in txn.chunks
+
+
+def stage(yard: Yard, name: str, place: ChunkPlace, draft: ChunkDraft, now_ms: i64) -> Staged:
     """Store the records of a chunk; a chunk that is known already is not stored again.
 
-    A refusal changes nothing.
+    A chunk of another content under a known place is refused. A refusal changes nothing.
     """
+    items = draft.rows
+    write_key = place.write_key(name, draft.digest())
     txns = yard.txns
-    decided = txns.decided.get(name)
-    if decided is not None and decided.state == TxnState.COMMITTED:
+    if is_committed(yard, name):
         raise TxnCommitted(f"transaction {name} is committed")
     txn = txns.open.get(name)
     known = None if txn is None else txn.chunks.get(place.key())
     if txn is not None and known is not None:
         touch_txn(yard, txn, now_ms)
-        if known.rows != items.count() or known.size != items.content_size:
+        if known.write_key != write_key:
             raise TxnDiffers(f"another chunk {int(place.chunk)} of this attempt is staged")
         return Staged(known, yard.journal.appended, is_duplicate=True)
     if txn is None:
         check_count(yard, name)
     if txns.staged_bytes + items.content_size > txns.staged_max:
-        raise StagesFull(f"all stages together may have {int(txns.staged_max)} bytes")
+        raise StagesFull(txns.staged_max)
     log = _stage_log(yard, now_ms)
-    write_key = place.write_key(name)
     appended = append_drafted(yard, log, items, write_key, now_ms)
     chunk = StagedChunk(write_key, appended.first_seq, items.count(), items.content_size)
     if txn is None:

@@ -32,7 +32,7 @@ from jobyard.engine.jobs.put import enter, evict_excess, free_seqs, make_job, ro
 from jobyard.engine.jobs.put_transaction import reserve
 from jobyard.engine.jobs.take import offer, take_one
 from jobyard.engine.logs.erase import erase_seqs
-from jobyard.engine.state.record_keys import keys_room
+from jobyard.engine.state.record_keys import keys_room, owner_seq_of
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.job_batch import JobBatch, NewRecord, new_record_of
 from jobyard.engine.topics.topic_setup import (
@@ -56,6 +56,7 @@ from jobyard.model.members import TAG_SIZE
 from jobyard.model.queue import Queue
 from jobyard.model.topic.config import clamp_lease_ms
 from jobyard.model.topic.log import LogTopic, WriteTooLarge
+from jobyard.model.topic.new_keys import NewKeys
 
 __all__ = [
     "Ended",
@@ -89,6 +90,7 @@ __all__ = [
     "resume_leases",
     "set_queue_config",
     "terms_of",
+    "write_again",
 ]
 
 # A claim takes no more jobs once the size of their bodies reaches this.
@@ -96,9 +98,6 @@ CLAIM_SIZE_MAX: Final = 64 << 20
 
 # A write of more jobs than this is charged to the turn.
 _MANY: Final = 1000
-
-# What is kept of the error of a nack if there is no memory for all of it.
-ERROR_SIZE_SHORT: Final = 200
 
 # How runs end.
 _DONE: Final = 0
@@ -180,7 +179,7 @@ def produce_batch(
             return Produced(known.first_seq, last_seq, yard.journal.appended, is_deduped=True)
     new_jobs = batch.new_jobs
     keys = batch.record_keys
-    if keys is not None and queue.config is None:
+    if keys is not None and keys.fresh and queue.config is None:
         # It must outlive its jobs, as their keys do.
         set_queue_config(yard, queue, config_of(queue), now_ms)
     room = _room_of(queue, batch, key)
@@ -206,7 +205,7 @@ def produce_batch(
 
 def _room_of(queue: Queue, batch: JobBatch, key: str) -> i64:
     """Return the most journal bytes that a write takes."""
-    room = room_for_all(queue, batch.new_jobs, batch.room)
+    room = room_for_all(queue, batch.new_jobs, batch.whole_room())
     if key:
         room += ENTRY_SIZE + 48 + 4 * len(key)
     if batch.record_keys is not None:
@@ -218,6 +217,9 @@ def record_of_letter(letter: DeadLetter) -> NewRecord:
     """Return a dead letter as the record to write again."""
     record = new_record_of(letter.record)
     record.origin = Origin(letter.origin_id, letter.origin_queue)
+    record.name = letter.name
+    record.job_id = letter.job_id
+    record.max_attempts = letter.max_attempts
     return record
 
 
@@ -388,7 +390,7 @@ def _end_runs(
                 elif how == _UP:
                     bury(yard, lease.job, lease.job.rank, now_ms, error=error)
                 else:
-                    _give_back(yard, lease.job, delay_ms, error, now_ms)
+                    return_job(yard, lease.job, delay_ms, error, now_ms)
             except (YardFull, StorageFull):
                 if ended.done == 0:
                     raise
@@ -400,14 +402,12 @@ def _end_runs(
         _finish_many(yard, ended, now_ms)
 
 
-def _give_back(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> None:
+def return_job(yard: Yard, job: Job, delay_ms: i64, error: str, now_ms: i64) -> None:
+    """End the run of a leased job as a nack does; its error is kept, -1 is no delay given."""
     if counts_attempts(job.family):
         fail(yard, job, error or "nacked", now_ms, delay_ms=delay_ms, why=Cause.HANDED_BACK)
-        return
-    if not yard.bodies.admits_value(len(error)):
-        # Jobs keep their errors in memory.
-        error = error[:ERROR_SIZE_SHORT]
-    release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)
+    else:
+        release(yard, job, job.rank, max(delay_ms, 0), now_ms, error=error)
 
 
 def extend(
@@ -544,7 +544,8 @@ def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
     too_large: WriteTooLarge | None = None
     for seq in dead_letters_for(yard, log, queue.name, most - driven):
         try:
-            _write_again(yard, queue, log, seq, now_ms)
+            record = record_of_letter(read_dead_letter(yard, log, seq))
+            write_again(yard, queue, log, seq, record, None, now_ms)
         except WriteTooLarge as error:
             too_large = error
             continue
@@ -558,11 +559,25 @@ def redrive(yard: Yard, queue: Queue, most: i64, now_ms: i64) -> i64:
     return driven
 
 
-def _write_again(yard: Yard, queue: Queue, log: LogTopic, seq: i64, now_ms: i64) -> None:
-    """Turn a dead letter back into a job, in one batch."""
-    letter = read_dead_letter(yard, log, seq)
+def write_again(
+    yard: Yard,
+    queue: Queue,
+    log: LogTopic,
+    seq: i64,
+    record: NewRecord,
+    keys: NewKeys | None,
+    now_ms: i64,
+) -> i64:
+    """Turn a dead letter into a job, in one batch with the new key of that; return its seq.
+
+    The job has the id that its client chose for it, unless another job has that by now.
+    """
+    if owner_seq_of(yard, record.job_id) > 0:
+        record.job_id = ""
     batch = JobBatch(yard)
-    batch.add(record_of_letter(letter))
+    batch.add(record)
+    batch.record_keys = keys
     batch.room += DEAD_LETTER_ROOM
-    produce_batch(yard, queue, batch, "", now_ms, may_exceed=False)
+    produced = produce_batch(yard, queue, batch, "", now_ms, may_exceed=False)
     erase_seqs(yard, log, [int(seq)])
+    return produced.first_seq

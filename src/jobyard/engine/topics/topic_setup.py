@@ -99,6 +99,10 @@ def set_queue_config(yard: Yard, queue: Queue, config: TopicConfig, now_ms: i64)
             # From here on its next seq is recorded, whatever happens to its jobs.
             journal.append_name(queue, key)
         journal.set_entry(EntryKind.CONFIG, key, value)
+    elif queue.number == 0:
+        # It tells this queue from others of its name.
+        queue.number = journal.next_queue
+        journal.next_queue += 1
     yard.queues[queue.name] = queue
     _configure(yard, queue, config, now_ms)
     set_window(yard, topic_state_of(queue).record_keys, config.key_window_ms, now_ms)

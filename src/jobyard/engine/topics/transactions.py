@@ -18,6 +18,7 @@ from mypy_extensions import i64
 from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_events
 from jobyard.engine.jobs.queues import drop_watch, hold_watch
 from jobyard.engine.jobs.take import offer
+from jobyard.engine.logs.cursors import CursorChange, apply_cursor, cursor_room
 from jobyard.engine.logs.logs import trim
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
@@ -31,6 +32,7 @@ from jobyard.engine.topics.stages import (
     check_count,
     decide,
     end_txn,
+    is_committed,
     new_outcome,
     outcome_room,
     touch_txn,
@@ -45,7 +47,6 @@ __all__ = [
     "Commit",
     "CommitPart",
     "CommitRequest",
-    "CursorChange",
     "Incomplete",
     "StageExpired",
     "TooManyRows",
@@ -79,6 +80,10 @@ class StageExpired(Refused):
     """The stages of the transaction have expired."""
 
 
+class SameJobId(Refused):
+    """Records for two queues have the same id for their jobs."""
+
+
 class TooManyRows(Refused):
     """A commit has more records and ends of runs than may enter at one moment."""
 
@@ -99,18 +104,6 @@ class CommitPart:
         self.attempt: i64 = attempt
         self.chunks: i64 = chunks
         self.rows: i64 = rows
-
-
-class CursorChange:
-    """A change of something besides records and runs that is part of a commit; checked already."""
-
-    def room(self) -> i64:
-        """Return the most journal bytes that it takes."""
-        raise NotImplementedError
-
-    def apply(self, now_ms: i64) -> None:
-        """Append and apply it; cannot fail, since room was made."""
-        raise NotImplementedError
 
 
 @final
@@ -172,8 +165,7 @@ class Commit(Task):
             runs = HeldRuns(self._yard, self._request.ends)
             runs.proceed(_ALL, now_ms)
             if self._is_current(runs, now_ms):
-                for target in self._targets:
-                    target.check(now_ms)
+                self._check_targets(now_ms)
                 self._enter(runs, now_ms)
                 return min(done, most - 1)
             self._again -= 1
@@ -208,6 +200,8 @@ class Commit(Task):
         request = self._request
         # In a record of its own: it holds even if the commit is refused.
         raise_fence(yard, request.worker, request.epoch, now_ms)
+        for change in request.cursors:
+            change.check(yard)
         if request.name not in yard.txns.open:
             check_count(yard, request.name)
         self._find_chunks(now_ms)
@@ -295,15 +289,20 @@ class Commit(Task):
         yard = self._yard
         request = self._request
         check_fence(yard, request.worker, request.epoch)
+        for change in request.cursors:
+            change.check(yard)
         if request.name not in yard.txns.open:
             check_count(yard, request.name)
         if self._chunks:
             self._check_chunks()
+        job_ids: set[str] = set()
         for target in self._targets:
             log = yard.logs.get(target.name)
             if log is not None:
                 # Not while records of the commit are appended.
                 trim(yard, log, now_ms)
+            if target.keys is not None:
+                _check_job_ids(target.keys.kept_job_ids(), job_ids)
             if not target.is_there() and log is None and target.name not in yard.queues:
                 raise TargetMissing(target.name)
 
@@ -316,6 +315,18 @@ class Commit(Task):
             if not target.is_there() or not target.has_same_duplicates(now_ms):
                 return False
         return True
+
+    def _check_targets(self, now_ms: i64) -> None:
+        """Refuse records that one of the topics, or the memory, has no room for."""
+        memory: i64 = 0
+        pinned: i64 = 0
+        for target in self._targets:
+            target.check(now_ms)
+            memory += target.memory()
+            pinned += target.pinned()
+        bodies = self._yard.bodies
+        if not bodies.admits(memory) or (pinned > 0 and not bodies.admits_pinned(pinned)):
+            raise YardFull
 
     # -- the moment ----------------------------------------------------------------------------
 
@@ -367,11 +378,11 @@ class Commit(Task):
         outcome = DecidedTxn(TxnState.COMMITTED, request.digest, "", 0, 0)
         room += outcome_room(request.name, outcome) + 6 * answer_size
         room += runs.room()
-        for cursor in request.cursors:
-            room += cursor.room()
+        for change in request.cursors:
+            room += cursor_room(change.cursor)
         if not yard.journal.is_on:
             return
-        if self._targets:
+        if self._targets or request.cursors:
             is_admitted = yard.journal.admit(room, now_ms)
         else:
             # On a full disk, jobs can end in the room that is reserved for that.
@@ -384,7 +395,13 @@ class Commit(Task):
         request = self._request
         for target in self._targets:
             target.make_way(now_ms)
+        targets = self._targets
+        # Letters and errors may not take the room that was checked for the records.
+        for target in targets:
+            target.promise(1)
         self._end_runs(runs, now_ms)
+        for target in targets:
+            target.promise(-1)
         topics: dict[str, dict[str, int]] = {}
         for target in self._targets:
             written = target.enter(now_ms)
@@ -397,9 +414,9 @@ class Commit(Task):
                 "left_out": int(target.left_out),
             }
             self.is_synced = self.is_synced or target.is_synced()
-        for cursor in request.cursors:
-            cursor.apply(now_ms)
-        self.answer = _answer(topics, runs)
+        for change in request.cursors:
+            apply_cursor(yard, change.cursor, now_ms)
+        self.answer = _answer(topics, runs, len(request.cursors))
         outcome = new_outcome(yard, TxnState.COMMITTED, request.digest, self.answer, now_ms)
         decide(yard, request.name, outcome)
         self.batch = yard.journal.appended
@@ -432,7 +449,15 @@ class Commit(Task):
             self._prepare(_ALL, now_ms)
 
 
-def _answer(topics: dict[str, dict[str, int]], runs: HeldRuns) -> str:
+def _check_job_ids(more: list[str], job_ids: set[str]) -> None:
+    """Refuse ids that records for another queue have too; add the others."""
+    for job_id in more:
+        if job_id in job_ids:
+            raise SameJobId(f"records for two queues have the job_id {job_id}")
+    job_ids.update(more)
+
+
+def _answer(topics: dict[str, dict[str, int]], runs: HeldRuns, cursors_count: int) -> str:
     """Return what a commit did, as fields of a JSON object without braces."""
     counts = [0, 0, 0]
     for end in runs.ends:
@@ -447,6 +472,7 @@ def _answer(topics: dict[str, dict[str, int]], runs: HeldRuns) -> str:
         "nacked": counts[1],
         "dead_lettered": counts[2],
         "skipped": skipped,
+        "cursors": cursors_count,
     }
     return json.dumps(fields, separators=(",", ":"))[1:-1]
 
@@ -456,8 +482,7 @@ def _answer(topics: dict[str, dict[str, int]], runs: HeldRuns) -> str:
 
 def abort(yard: Yard, name: str, now_ms: i64) -> None:
     """Drop the stages of a transaction; TxnCommitted if it is committed."""
-    decided = yard.txns.decided.get(name)
-    if decided is not None and decided.state == TxnState.COMMITTED:
+    if is_committed(yard, name):
         raise TxnCommitted(f"transaction {name} is committed")
     if name in yard.txns.open:
         end_txn(yard, name, TxnState.ABORTED, now_ms)

@@ -104,6 +104,9 @@ class Cause:
     HANDED_BACK: Final = 17
     # It became a dead letter, at the end of a run or when it would have been taken once more.
     DEAD_LETTERED: Final = 18
+    # Of END: its boot ended first. Found by the next start, and only for history: the job is as it
+    # is without this record.
+    ABANDONED: Final = 19
 
 
 # In the state of a MOVED: it has a new body, and the previous base stays on disk.
@@ -324,6 +327,12 @@ def is_row_of_gone(data: bytes, pos: i64) -> bool:
     return read_i32_le(data, pos + 16) != 0 and data[pos + 2] == 0
 
 
+def is_row(data: bytes, pos: i64) -> bool:
+    """Return whether a record is a row of history."""
+    kind: i64 = data[pos]
+    return kind < KIND_GONE or (kind == KIND_GONE and is_row_of_gone(data, pos))
+
+
 def changes_at(data: bytes, pos: i64) -> i64:
     """Return where the changes in an END begin."""
     return pos + (END_SIZE if data[pos + 51] != 0 else END_SIZE_4)
@@ -340,7 +349,13 @@ def end_identity(job: Job) -> bytes:
 
 
 def write_end(
-    out: BytesWriter, job: Job, end: Transition, now_ms: i64, worker_at: i64, identity: bytes
+    out: BytesWriter,
+    job: Job,
+    lease: Lease | None,
+    end: Transition,
+    now_ms: i64,
+    worker_at: i64,
+    identity: bytes,
 ) -> None:
     """Encode the end of a run, with all that history shows of the attempt."""
     changed_fields = end.changed_fields
@@ -353,7 +368,6 @@ def write_end(
     write_i64_le(out, end.rank)
     write_i64_le(out, end.due_ms)
     write_i64_le(out, _stamp_or_ending(job, end.state, end.stamp))
-    lease = job.lease
     door: i64 = 0
     started_ms: i64 = 0
     holder: i64 = 0

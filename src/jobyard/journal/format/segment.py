@@ -130,6 +130,8 @@ class Segment:
         # Where some of its batches begin, and the number of the first record in each.
         self.points: list[i64] = []
         self.point_records: list[i64] = []
+        # How many rows there are before each.
+        self.point_rows: list[i64] = []
 
 
 def encode_segment_header(

@@ -40,7 +40,13 @@ from jobyard.model.family import FAMILY_NAMES
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
 from jobyard.model.members import MemberState
 from jobyard.model.policy import NAME_DEFAULT, name_in, policy_key
-from jobyard.model.topic.history_row import CLAIMED, DEAD_LETTERED, ENQUEUED, HistoryRow
+from jobyard.model.topic.history_row import (
+    ABANDONED,
+    CLAIMED,
+    DEAD_LETTERED,
+    ENQUEUED,
+    HistoryRow,
+)
 
 # Bytes read at once: few for a short page; a long page reads more windows anyway.
 WINDOW_MIN: Final = 64 << 10
@@ -78,6 +84,7 @@ CAUSE_WORDS: Final = _words(
         (Cause.PARKED, "parked"),
         (Cause.HANDED_BACK, "failed"),
         (Cause.DEAD_LETTERED, DEAD_LETTERED),
+        (Cause.ABANDONED, ABANDONED),
     ]
 )
 STATE_WORDS: Final = _words(
@@ -191,11 +198,16 @@ class _Walk:
 
 def read_worker(journal: Batches, segment: Segment, offset: i64) -> str:
     """Return the name that a WORKER record of a segment holds; empty if there is none."""
+    return worker_bytes(journal, segment, offset).decode(errors="replace")
+
+
+def worker_bytes(journal: Batches, segment: Segment, offset: i64) -> bytes:
+    """Return the same name as its bytes, which may end within a letter."""
     size = min(WORKER_ROOM, segment.end - offset)
     if size <= 0:
-        return ""
+        return b""
     name = worker_named(journal.read(segment.number, offset, size), 0)
-    return "" if name is None else name.decode(errors="replace")
+    return b"" if name is None else name
 
 
 def read_past(
@@ -222,7 +234,7 @@ def read_past(
     walk.seq = max(from_seq + 1, history.floor)
     walk.bytes_left = bytes_max
     while not walk.is_over():
-        segment = _segment_at(history, walk.seq)
+        segment = segment_at(history, walk.seq)
         if segment is None:
             walk.seq = walk.stop
         elif choice is not None and segment.latest_ms < choice.from_ms:
@@ -239,7 +251,7 @@ def read_past(
     return page
 
 
-def _segment_at(history: History, seq: i64) -> Segment | None:
+def segment_at(history: History, seq: i64) -> Segment | None:
     """Return the first segment with a record of this or a greater number."""
     segments = history.segments
     low: i64 = 0
@@ -253,8 +265,8 @@ def _segment_at(history: History, seq: i64) -> Segment | None:
     return segments[low] if low < len(segments) else None
 
 
-def _point_before(segment: Segment, seq: i64) -> i64:
-    """Return the offset of a batch at or before a record."""
+def point_before(segment: Segment, seq: i64) -> i64:
+    """Return which of the known offsets is that of the last batch at or before a record."""
     records = segment.point_records
     low: i64 = 0
     high: i64 = len(records)
@@ -264,7 +276,7 @@ def _point_before(segment: Segment, seq: i64) -> i64:
             low = middle + 1
         else:
             high = middle
-    return segment.points[max(low - 1, 0)]
+    return max(low - 1, 0)
 
 
 def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
@@ -273,7 +285,7 @@ def _read_segment(journal: Batches, segment: Segment, walk: _Walk) -> bool:
     walk.enter(segment)
     reader = Reader(journal.storage(), segment)
     reader.window = min(max(WINDOW_MIN, walk.rows_max * ROW_BYTES), WINDOW_MAX)
-    reader.offset = _point_before(segment, walk.seq)
+    reader.offset = segment.points[point_before(segment, walk.seq)]
     while not walk.is_over():
         if walk.seq >= segment.next_record:
             return True

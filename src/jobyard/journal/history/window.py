@@ -63,6 +63,11 @@ class History:
         # The last row on disk, and the last one once each of those batches is durable.
         self.last_row: i64 = 0
         self._last_rows: list[i64] = []
+        # How many rows there are up to the last one on disk, counted from any one; how many once
+        # each of those batches is durable; and how many in all batches.
+        self.rows_count: i64 = 0
+        self._rows_counts: list[i64] = []
+        self._rows_added: i64 = 0
         # By number, of all queues and of removed ones only.
         self.names: dict[int, str] = {}
         self.past: dict[int, PastName] = {}
@@ -85,9 +90,15 @@ class History:
     # -- batches ------------------------------------------------------------------------------
 
     def add_batch(
-        self, segment: Segment, offset: i64, first: i64, count: i64, newest_ms: i64, last_row: i64
+        self,
+        segment: Segment,
+        offset: i64,
+        first: i64,
+        count: i64,
+        newest_ms: i64,
+        rows: tuple[i64, i64],
     ) -> None:
-        """Register a batch of a segment; `last_row` is the last row in it or before it."""
+        """Register a batch of a segment, with the last row in it or before it, and their count."""
         if segment.temperature != HOT:
             return
         if segment.first_record < 0:
@@ -95,6 +106,7 @@ class History:
             segment.is_history = True
             self.segments.append(segment)
         segment.next_record = first + count
+        last_row, rows_count = rows
         segment.last_row = max(segment.last_row, last_row)
         segment.newest_ms = newest_ms
         segment.latest_ms = max(segment.latest_ms, newest_ms)
@@ -102,10 +114,14 @@ class History:
         if not points or offset - points[-1] >= POINT_BYTES:
             points.append(offset)
             segment.point_records.append(first)
+            segment.point_rows.append(self._rows_added)
+        self._rows_added = rows_count
 
-    def expect(self, segment: Segment, batch: i64, next_record: i64, last_row: i64) -> None:
+    def expect(self, segment: Segment, batch: i64, next_record: i64, rows: tuple[i64, i64]) -> None:
         """Register a batch that is being written to a segment."""
+        last_row, rows_count = rows
         self._last_rows.append(last_row)
+        self._rows_counts.append(rows_count)
         if segment.temperature == HOT:
             self._next_hot_sealed = next_record
         self._batches.append(batch)
@@ -125,8 +141,10 @@ class History:
         self.next_durable = self._nexts[count - 1]
         self.next_hot = self._next_hots[count - 1]
         self.last_row = self._last_rows[count - 1]
+        self.rows_count = self._rows_counts[count - 1]
         del batches[:count]
         del self._last_rows[:count]
+        del self._rows_counts[:count]
         del self._nexts[:count]
         del self._next_hots[:count]
 
@@ -194,6 +212,7 @@ class History:
         self.rows_floor = max(self.rows_floor, segment.last_row + 1)
         segment.points.append(segment.end)
         segment.point_records.append(segment.next_record)
+        segment.point_rows.append(self._rows_added)
 
     def _drop(self, count: i64) -> None:
         if count <= 0:
@@ -268,3 +287,4 @@ def _leave_out(segment: Segment) -> None:
     segment.is_history = False
     segment.points = []
     segment.point_records = []
+    segment.point_rows = []

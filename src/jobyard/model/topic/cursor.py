@@ -35,6 +35,8 @@ class TopicCursor:
         self.is_broken: bool = False
         # Wall time.
         self.updated_ms: i64 = 0
+        # Of `_events`, once counted: how many rows there are up to it, as history counts them.
+        self.rows_before: i64 = -1
 
     def is_holding(self) -> bool:
         """Return whether records after it must stay."""

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 ENQUEUED: Final = "enqueued"
 CLAIMED: Final = "claimed"
 DEAD_LETTERED: Final = "dead_lettered"
+ABANDONED: Final = "abandoned"
 
 # A field is 0 or "" if its kind of record does not store it.
 

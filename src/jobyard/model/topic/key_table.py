@@ -26,6 +26,7 @@ PAGE_KEYS: Final = 1024
 BUCKET_KEYS: Final = 16
 _SPARSE_KEYS: Final = 4
 DIGEST_SIZE: Final = 16
+_REDRIVE: Final = b"redrive"
 # What a key counts in the memory budget, rounded up.
 KEY_MEMORY: Final = 64
 
@@ -39,6 +40,15 @@ _TAG_MASK: Final = 0x7FFF
 def digest_of(key: str) -> bytes:
     """Return the digest of a key."""
     return blake2b(key.encode(), digest_size=DIGEST_SIZE).digest()
+
+
+def redrive_digest(key: str, source: str, number: i64) -> bytes:
+    """Return the digest of the key under which one letter, or one dead job, is redriven.
+
+    `source` names what the number is of. No key of a record has the same digest.
+    """
+    text = f"{source}\0{int(number)}\0{key}"
+    return blake2b(text.encode(), digest_size=DIGEST_SIZE, person=_REDRIVE).digest()
 
 
 @final

@@ -41,6 +41,11 @@ class WriteTooLarge(TopicFull):
     """One write is larger than all that the topic may ever hold."""
 
 
+def incarnation_of(log: LogTopic) -> str:
+    """Return the id of this life of a log; a string, as JavaScript numbers are too short for it."""
+    return str(int(log.incarnation))
+
+
 @final
 class LogRecord:
     """A record as its writer sent it: data is JSON text or bytes, meta JSON text or empty."""
@@ -206,6 +211,9 @@ class LogTopic:
         self.erased_floor: i64 = 1
         self.count: i64 = 0
         self.bytes: i64 = 0
+        # Of records that follow in the same turn, for which the caps must leave room.
+        self.promised_count: i64 = 0
+        self.promised_bytes: i64 = 0
         # Up to this many bytes, what cursors hold need not be counted again.
         self.hold_counted_at: i64 = 0
         # Bytes of text in memory, and how much of it is counted in the memory budget.

@@ -118,6 +118,8 @@ class LogRows:
     def __init__(self, first_seq: i64, ts: i64, at_ms: i64) -> None:
         self.first_seq: i64 = first_seq
         self.ts: i64 = ts
+        # Whether memory for them was made already.
+        self.is_admitted: bool = False
         self.at_ms: i64 = at_ms
         # The keys of the rows, and of the write; the number of its rows.
         self.record_keys: NewKeys | None = None

@@ -43,13 +43,27 @@ class NewKeys:
         self.duplicate_seqs: list[int] = []
         # The place of each new key among the kept records.
         self._places: dict[bytes, int] = {}
+        # The ids that clients chose for jobs, by position, and the places of new ones.
+        self.job_ids: dict[int, str] = {}
+        self._id_places: dict[str, int] = {}
 
-    def add(self, key: str) -> None:
-        """Add a record; `key` is empty if it has none."""
+    def add(self, key: str, job_id: str = "") -> None:
+        """Add a record; `key` and `job_id` are empty if it has none."""
         if key:
             self.add_digest(digest_of(key))
         else:
             self.digests.append(b"")
+        if job_id:
+            self.add_job_id(job_id)
+
+    def add_job_id(self, job_id: str) -> None:
+        """Add the id of the job that the newest record becomes; it counts as a key."""
+        self.job_ids[len(self.digests) - 1] = job_id
+        self.count += 1
+
+    def kept_job_ids(self) -> list[str]:
+        """Return the ids of the records to be written."""
+        return list(self._id_places)
 
     def add_digest(self, digest: bytes) -> None:
         """Add a record with a key."""
@@ -71,15 +85,32 @@ class NewKeys:
         self.duplicates = []
         self.duplicate_seqs = []
         self._places = {}
+        self._id_places = {}
 
-    def sort_in(self, digest: bytes, seq: i64) -> None:
+    def next_job_id(self) -> str:
+        """Return the id of the next record to sort in; empty if it has none."""
+        if not self.job_ids:
+            return ""
+        return self.job_ids.get(len(self.kept) + len(self.duplicates), "")
+
+    def sort_in(self, digest: bytes, seq: i64, job_id: str = "", owner_seq: i64 = 0) -> None:
         """Note whether the next record is a duplicate.
 
         `seq` is that of the record with this key which the topic has; 0 if there is none, -1 if the
-        key of that record is no longer valid.
+        key of that record is no longer valid. `owner_seq` is that of the job that has `job_id`.
         """
         place: i64 = len(self.kept)
         position = place + len(self.duplicates)
+        if job_id:
+            if owner_seq == 0:
+                before = self._id_places.get(job_id, -1)
+                owner_seq = 0 if before < 0 else -1 - before
+            if owner_seq != 0:
+                self.duplicates.append(position)
+                self.duplicate_seqs.append(owner_seq)
+                return
+            if not digest or (seq <= 0 and digest not in self._places):
+                self._id_places[job_id] = place
         if digest:
             if seq <= 0:
                 first = self._places.get(digest, -1)

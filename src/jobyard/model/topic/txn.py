@@ -35,7 +35,7 @@ _DAY_MS: Final = 86_400_000
 
 # What one remembered outcome, or one chunk, takes in memory besides its texts.
 REMEMBERED_SIZE: Final = 600
-CHUNK_SIZE: Final = 700
+CHUNK_SIZE: Final = 740
 
 _SEPARATOR: Final = "\0"
 
@@ -65,15 +65,15 @@ class ChunkPlace:
         """Return it as a key."""
         return self.topic, int(self.part), int(self.attempt), int(self.chunk)
 
-    def write_key(self, txn: str) -> str:
-        """Return the key under which the log of stages remembers the chunk."""
+    def write_key(self, txn: str, digest: str) -> str:
+        """Return the key under which the log of stages remembers the chunk and its content."""
         numbers = (str(int(self.part)), str(int(self.attempt)), str(int(self.chunk)))
-        return _SEPARATOR.join((txn, self.topic, *numbers))
+        return _SEPARATOR.join((txn, self.topic, *numbers, digest))
 
 
 def place_in(write_key: str) -> tuple[str, ChunkPlace]:
     """Return the transaction and the place that `write_key` names."""
-    txn, topic, part, attempt, chunk = write_key.split(_SEPARATOR)
+    txn, topic, part, attempt, chunk, _ = write_key.split(_SEPARATOR)
     return txn, ChunkPlace(topic, int(part), int(attempt), int(chunk))
 
 

@@ -5,8 +5,8 @@ from mypy_extensions import i64
 from jobyard.engine.logs import logs
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics import topic_setup
-from jobyard.model.queue import Queue
-from jobyard.model.topic.config import BARRED, LOG, QUEUE, BadConfig, TopicConfig, read_config
+from jobyard.model.queue import Queue, is_topic
+from jobyard.model.topic.config import LOG, QUEUE, BadConfig, TopicConfig, read_config
 from jobyard.model.topic.log import LogTopic
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.api import check_name
@@ -19,15 +19,6 @@ def no_topic(name: str) -> HttpRefused:
     """Return the refusal of a call about a topic that does not exist."""
     hint = "no history is kept" if name == EVENTS_TOPIC else "create it with PUT"
     return HttpRefused(404, "topic_not_found", f"topic {name} does not exist; {hint}")
-
-
-def is_topic(queue: Queue) -> bool:
-    """Return whether a queue is visible as a topic: created here, or ever used for a job.
-
-    A queue that clients of another door only watch is not a topic.
-    """
-    config = queue.config
-    return (config is not None and config is not BARRED) or queue.next_seq > 1
 
 
 def find_queue(yard: Yard, name: str) -> Queue | None:
@@ -58,11 +49,6 @@ def log_of(yard: Yard, name: str) -> LogTopic:
     if find_queue(yard, name) is not None:
         raise HttpRefused(409, "not_a_log", f"{name} is a queue, not a log")
     raise no_topic(name)
-
-
-def incarnation_of(log: LogTopic) -> str:
-    """Return the id of this life of a log; a string, as JavaScript numbers are too short for it."""
-    return str(int(log.incarnation))
 
 
 def wanted_config(call: HttpCall, name: str, given: dict[str, object]) -> TopicConfig:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from jobyard.model.queue import is_topic
 from jobyard.protocols.http.call import HttpCall, HttpRefused, Slot
 from jobyard.protocols.topics.api_keys import ApiKey
-from jobyard.protocols.topics.find import is_topic
 
 if TYPE_CHECKING:
     from jobyard.protocols.topics.door import TopicsDoor
@@ -48,13 +48,13 @@ def check_routers(door: TopicsDoor) -> None:
         raise throttled("max_routers", most)
 
 
-def check_cursors(door: TopicsDoor, topic: str) -> None:
-    """Refuse to create a cursor beyond the limits."""
+def check_cursors(door: TopicsDoor, topic: str, of_topic: i64 = 1, in_all: i64 = 1) -> None:
+    """Refuse to create cursors beyond the limits: some of a topic, and in all."""
     cursors = door.yard.cursors
-    if cursors.count_of(topic) >= CURSORS_OF_TOPIC_MAX:
+    if cursors.count_of(topic) + of_topic > CURSORS_OF_TOPIC_MAX:
         raise throttled("cursors_of_topic", CURSORS_OF_TOPIC_MAX)
     most = door.limits.cursors
-    if 0 < most <= cursors.count:
+    if most > 0 and cursors.count + in_all > most:
         raise throttled("max_cursors", most)
 
 
@@ -87,7 +87,8 @@ def _sum_bytes(door: TopicsDoor) -> i64:
         # A queue without jobs by seq was never used as a topic; long queues always have them.
         if queue.jobs_by_seq is not None and is_topic(queue):
             found += queue.jobs_by_seq.bytes
-    return found
+    # What a commit writes stops being staged at the same moment.
+    return found + door.yard.txns.staged_bytes
 
 
 @final

@@ -4,13 +4,13 @@ from functools import partial
 from typing import Final
 
 from jobyard.protocols.http.routes import Route, Routes
-from jobyard.protocols.topics.admin import cursors, health, routers, topics
+from jobyard.protocols.topics.admin import cursors, health, routers, topic_state, topics
 from jobyard.protocols.topics.api import ANY_KEY, PROBE, TopicsArea
 from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.door import TopicsDoor
 from jobyard.protocols.topics.export import export
 from jobyard.protocols.topics.follow import socket, watch
-from jobyard.protocols.topics.queue import claims, leases, work
+from jobyard.protocols.topics.queue import claims, leases, redrive, work
 from jobyard.protocols.topics.records import reads, writes
 from jobyard.protocols.topics.schemas.cursors import CURSOR_SHAPES
 from jobyard.protocols.topics.schemas.export import EXPORT_SHAPES
@@ -59,7 +59,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
     for method, pattern, serve, action, summary in (
         ("GET", "/v0/topics", topics.list_topics, Scope.READ, "List topics"),
         ("PUT", one, topics.put_topic, Scope.ADMIN, "Create or reconfigure a topic"),
-        ("GET", one, topics.get_topic, Scope.READ, "Show a topic"),
+        ("GET", one, topic_state.get_topic, Scope.READ, "Show a topic"),
         ("DELETE", one, topics.delete_topic, Scope.DELETE, "Delete a topic"),
         ("POST", one, writes.write, Scope.WRITE, "Write records"),
         ("POST", f"{one}/diff", reads.diff, Scope.READ, "Read records from a cursor"),
@@ -72,7 +72,7 @@ def install(routes: Routes, door: TopicsDoor) -> TopicsArea:
         ("POST", f"{one}/nack", leases.nack, Scope.WRITE, "Return leased jobs"),
         ("POST", f"{one}/dead-letter", leases.dead_letter, Scope.WRITE, "Dead-letter leased jobs"),
         ("POST", f"{one}/extend", leases.extend, Scope.WRITE, "Extend leases"),
-        ("POST", f"{one}/redrive", leases.redrive, Scope.WRITE, "Make dead letters ready again"),
+        ("POST", f"{one}/redrive", redrive.redrive, Scope.WRITE, "Make dead letters ready again"),
         ("POST", f"{one}/purge", leases.purge, Scope.DELETE, "Delete dead letters"),
         *_CURSOR_ROUTES,
         *_TXN_ROUTES,

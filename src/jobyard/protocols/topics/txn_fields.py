@@ -10,11 +10,13 @@ from jobyard.engine.topics.commit_targets import TargetFull, TargetKeysFull, Tar
 from jobyard.engine.topics.fences import Fenced, raise_fence
 from jobyard.engine.topics.staged_rows import StageDamaged
 from jobyard.engine.topics.stages import StagesFull, TooManyTxns, TxnCommitted, TxnDiffers
-from jobyard.engine.topics.transactions import Incomplete, StageExpired, TooManyRows
+from jobyard.engine.topics.transactions import Incomplete, SameJobId, StageExpired, TooManyRows
 from jobyard.errors import Refused
 from jobyard.protocols.http.call import HttpRefused
 from jobyard.protocols.topics.body import invalid, text, whole
+from jobyard.protocols.topics.cursor_fields import cursor_refusal
 from jobyard.protocols.topics.find import no_topic
+from jobyard.protocols.topics.limits import throttled
 from jobyard.wire.json.read import JsonFields
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 
@@ -27,13 +29,13 @@ _STATUSES: Final[tuple[tuple[type[Refused], int, str], ...]] = (
     (TxnCommitted, 409, "committed"),
     (TxnDiffers, 409, "txn_differs"),
     (Incomplete, 409, "incomplete"),
+    (SameJobId, 409, "same_job_id"),
     (ClaimDiffers, 409, "claim_differs"),
     (ClaimInProgress, 409, "in_progress"),
     (StageExpired, 410, "txn_expired"),
     (TooManyRows, 413, "txn_too_large"),
     (TargetKeysFull, 422, "too_many_keys"),
     (TooManyTxns, 429, "throttled"),
-    (StagesFull, 429, "throttled"),
     (StageDamaged, 500, "corrupt"),
 )
 
@@ -81,6 +83,11 @@ def in_http(refused: Refused) -> Refused:
     """Return the answer to a refusal of the engine, or the refusal itself if that is general."""
     if isinstance(refused, TargetMissing):
         return no_topic(refused.topic)
+    of_cursor = cursor_refusal(refused)
+    if of_cursor is not None:
+        return of_cursor
+    if isinstance(refused, StagesFull):
+        return throttled("txn_stage_bytes", refused.most)
     status, code = _status_of(refused)
     return HttpRefused(status, code, str(refused), _detail_of(refused)) if status else refused
 
@@ -106,8 +113,6 @@ def _detail_of(refused: Refused) -> dict[str, object] | None:
         detail = {"rows": int(refused.rows), "max": int(refused.most)}
     elif isinstance(refused, TooManyTxns):
         detail = {"limit": "txn_max"}
-    elif isinstance(refused, StagesFull):
-        detail = {"limit": "txn_stage_bytes"}
     elif isinstance(refused, TargetFull):
         detail = {"topic": refused.topic}
     elif isinstance(refused, TargetKeysFull):

@@ -99,7 +99,8 @@ EVENT_COLUMNS: Final = (
     *_same(TIME, "due_at", "enqueued_at", "available_at", "claimed_at", "finished_at"),
     *_same(TEXT, "error"),
     *_same(LONG, "origin_id"),
-    *_same(TEXT, "origin_queue"),
+    *_same(TEXT, "origin_queue", "reason", "letter_topic"),
+    *_same(LONG, "letter_seq"),
 )
 JOB_COLUMNS: Final = (
     *_same(LONG, "job_id", "queue_seq"),

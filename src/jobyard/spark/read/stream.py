@@ -1,9 +1,10 @@
 """Reading without end: how far a micro-batch goes, and the ranges of each.
 
 The driver's part lives in one process for the whole query; executors get a copy without it. It
-asks for all topics at once, waits for news at the server when there are none, and asks no more
-often than `pollIntervalMs` says. StreamOffsets decide what a batch holds: the same ones give the
-same rows, whatever was written since.
+asks for all topics at once, and no more often than `pollIntervalMs` says. If one topic is read and
+has no news, the server keeps the call until there is some, so that nothing is asked meanwhile.
+StreamOffsets decide what a batch holds: the same ones give the same rows, whatever was written
+since.
 """
 
 import time
@@ -46,6 +47,9 @@ NOWHERE: Final = Reached("", 0)
 _NO_LONGER: Final = frozenset(
     {"cursor_behind", "topic_not_found", "wrong_incarnation", "out_of_range"}
 )
+# How long the server keeps a call for news. A query that is stopped ends with that call at the
+# latest, so it is short.
+IDLE_WAIT_MS: Final = 1000
 # What Spark stores as JSON; its classes say no more either.
 Form = dict[str, Any]
 
@@ -122,7 +126,8 @@ class _Driver:
         self._losses = Losses(options.loss_rule)
         self._states = TopicStates(self._client, options, self._losses)
         self._found: dict[str, TopicExtent] = {}
-        self._found_s = -1e9
+        # When they were asked for last, and when the answer came.
+        self._asked_s = self._found_s = -1e9
         self._initial: StreamOffsets | None = None
         self._has_begun = False
         # Where a run with the trigger availableNow ends.
@@ -269,20 +274,21 @@ class _Driver:
             self._cursors[topic] = place_now
 
     def _news(self, start: StreamOffsets) -> dict[str, TopicExtent]:
-        """Return the topics, as they were an interval ago at most; wait for news for that long."""
+        """Return the topics, as they were an interval ago at most; wait for news if there is none.
+
+        Calls begin an interval apart, however soon they are answered.
+        """
         interval_s = self._options.poll_interval_ms / 1000 * self._states.calls_count
-        left_s = self._found_s + interval_s - time.monotonic()
-        if left_s > 0 and self._has_news(start):
+        has_news = self._has_news(start)
+        if has_news and time.monotonic() < self._found_s + interval_s:
             return self._found
+        left_s = self._asked_s + interval_s - time.monotonic()
         if left_s > 0:
             time.sleep(left_s)
-        after_seq = -1
-        wait_ms = 0
-        if not self._has_news(start) and len(start.topics) == 1:
-            ((_, reached),) = start.topics.items()
-            after_seq = max(reached.next_seq - 1, 0)
-            wait_ms = self._options.poll_interval_ms
-        return self._ask(after_seq, wait_ms)
+        if has_news or len(start.topics) != 1:
+            return self._ask()
+        ((_, reached),) = start.topics.items()
+        return self._ask(max(reached.next_seq - 1, 0), IDLE_WAIT_MS)
 
     def _has_news(self, start: StreamOffsets) -> bool:
         return any(
@@ -293,6 +299,7 @@ class _Driver:
         )
 
     def _ask(self, after_seq: int = -1, wait_ms: int = 0) -> dict[str, TopicExtent]:
+        self._asked_s = time.monotonic()
         self._found = self._states.all(after_seq, wait_ms)
         self._found_s = time.monotonic()
         return self._found

@@ -6,13 +6,13 @@ name once the task is one of those that count.
 
 import os
 from collections import Counter
-from pathlib import Path
 from typing import Final, final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobyard.client import JobyardError
+from jobyard.spark.write.bad_files import hidden_file
 from jobyard.spark.write.records import BadRow
 
 BAD_ROWS: Final = "bad_rows"
@@ -45,17 +45,22 @@ class BadRows:
         """Return how many there are."""
         return self.reasons.total()
 
-    def error(self) -> JobyardError:
-        """Return the error that names them."""
+    def error(self, written: int | None) -> JobyardError:
+        """Return the error that names them; `written` are the records of a direct write."""
         reasons = ", ".join(f"{count} x {why}" for why, count in self.reasons.most_common(5))
         examples = "; ".join(
             f"partition {part} row {row.row}: {row.sample!r}" for part, row in self.examples
+        )
+        before = (
+            "Nothing was written."
+            if written is None
+            else f"The other rows were written before ({written} records), since commit is direct."
         )
         return JobyardError(
             BAD_ROWS,
             f"{self.count()} rows cannot be written ({reasons}); {examples}",
             option="badRowsPath",
-            remedy="Nothing was written. Set badRowsPath to write the rest and keep these aside.",
+            remedy=f"{before} Set badRowsPath to write the rest and keep these aside.",
         )
 
 
@@ -63,9 +68,9 @@ class BadRows:
 class BadRowsFile:
     """The bad rows of one task, collected until it ends."""
 
-    def __init__(self, folder: str, name: str) -> None:
-        self._folder = Path(folder)
-        self._name = name
+    def __init__(self, folder: str, txn: str, part: int, attempt: int) -> None:
+        self._folder = folder
+        self._place = (txn, part, attempt)
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch, rows: list[tuple[int, BadRow]]) -> None:
@@ -84,24 +89,10 @@ class BadRowsFile:
         """Write the file under a name that readers pass over; return that name, if there is one."""
         if not self._batches:
             return []
-        self._folder.mkdir(parents=True, exist_ok=True)
-        file = self._folder / f"_{self._name}.parquet.new"
+        file = hidden_file(self._folder, *self._place)
+        file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("wb") as out:
             pq.write_table(pa.Table.from_batches(self._batches), out, compression="zstd")
             out.flush()
             os.fsync(out.fileno())
         return [str(file)]
-
-
-def name_files(files: list[str]) -> None:
-    """Give the files of tasks that count their names; those that have them already stay."""
-    for file in files:
-        path = Path(file)
-        if path.exists():
-            path.rename(path.with_name(path.name.removeprefix("_").removesuffix(".new")))
-
-
-def remove_files(files: list[str]) -> None:
-    """Remove the files of tasks that do not count."""
-    for file in files:
-        Path(file).unlink(missing_ok=True)

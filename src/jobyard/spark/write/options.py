@@ -4,6 +4,7 @@ The same rules as for reading: names in any case of letters, and an option that 
 error. What is wrong with options or columns alone is known before any task runs.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +22,9 @@ from pyspark.sql.types import (
 
 from jobyard.client import Token
 from jobyard.client.errors import bad_option
-from jobyard.spark.options import Connecting, Given, connecting
+from jobyard.spark.options import EVENTS_TOPIC, Connecting, Given, connecting
+from jobyard.spark.write.bad_files import local_folder
+from jobyard.spark.write.json_text import unwritable
 
 STAGED: Final = "staged"
 DIRECT: Final = "direct"
@@ -29,15 +32,23 @@ AUTO: Final = "auto"
 JSON: Final = "json"
 BYTES: Final = "bytes"
 
+# What the server takes as names.
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
+TXN_NAME_MAX: Final = 256
+TXN_NAME: Final = re.compile(rf"[A-Za-z0-9._:~-]{{1,{TXN_NAME_MAX}}}")
+# What the transaction of a run of `enqueue` begins with.
+RUN: Final = "run:"
+
 WRITE_NAMES: Final = (
     *("url", "token", "tokenEnv", "tokenFile", "timeoutMs", "maxRetries"),
     *("topic", "queue", "commit", "keyAs", "valueFormat", "badRowsPath", "txn"),
 )
 # Options that Spark passes on with ours.
-_OF_SPARK: Final = frozenset({"path", "checkpointlocation", "queryname"})
+_CHECKPOINT: Final = "checkpointlocation"
+_OF_SPARK: Final = frozenset({"path", _CHECKPOINT, "queryname"})
 # What a column may be named, and which types it may have; `value` may be anything.
 _TEXTS: Final = (StringType,)
-_WHOLES: Final = (ShortType, IntegerType, LongType)
+_WHOLES: Final = (IntegerType, LongType, ShortType)
 _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "topic": _TEXTS,
     "queue": _TEXTS,
@@ -46,8 +57,13 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "headers": (MapType,),
     "priority": _WHOLES,
     "delay_ms": _WHOLES,
+    "job_id": _TEXTS,
+    "name": _TEXTS,
+    "max_attempts": _WHOLES,
     "node": _TEXTS,
 }
+# In messages, where the type alone does not say it.
+_WORDS: Final[dict[type[DataType], str]] = {MapType: "map<string,string>"}
 # Columns that a read of a topic has and a write has no use for.
 _PASSED_OVER: Final = frozenset({"partition", "seq", "ts", "offset", "timestamp", "timestampType"})
 
@@ -66,26 +82,51 @@ class WriteOptions:
     bad_rows_path: str
     # The name of the transaction; empty for one of its own.
     txn: str
+    # Of a stream; empty if Spark does not say.
+    checkpoint: str = ""
 
 
 def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptions:
     """Return the checked options of a write."""
-    own = {name: value for name, value in options.items() if name.lower() not in _OF_SPARK}
+    of_spark = {name: value for name, value in options.items() if name.lower() in _OF_SPARK}
+    own = {name: value for name, value in options.items() if name not in of_spark}
     given = Given(own, WRITE_NAMES)
     if given.has("topic") and given.has("queue"):
         raise bad_option("topic and queue", "they mean the same: set one of them")
     commit = given.choice("commit", (STAGED, DIRECT))
-    if given.has("txn") and commit == DIRECT:
-        raise bad_option("txn", "a direct write has no transaction")
+    if given.has("txn"):
+        if commit == DIRECT:
+            raise bad_option("txn", "a direct write has no transaction")
+        _check_txn(given.text("txn"))
+    for name in ("topic", "queue"):
+        if given.has(name):
+            _check_topic(name, given.text(name))
     return WriteOptions(
         connecting=connecting(given, token),
         topic=given.text("topic") or given.text("queue"),
         is_staged=commit == STAGED,
         key_is_tag=given.choice("keyAs", ("key", "tag")) == "tag",
         value_format=given.choice("valueFormat", (AUTO, JSON, BYTES)),
-        bad_rows_path=given.text("badRowsPath"),
+        bad_rows_path=local_folder(given.text("badRowsPath")) if given.has("badRowsPath") else "",
         txn=given.text("txn"),
+        checkpoint=next((of_spark[key] for key in of_spark if key.lower() == _CHECKPOINT), ""),
     )
+
+
+def _check_txn(name: str) -> None:
+    if not TXN_NAME.fullmatch(name):
+        raise bad_option("txn", f"{name!r} is no name: 1 to 256 letters, digits and . _ : ~ -")
+
+
+def _check_topic(option: str, name: str) -> None:
+    if name == EVENTS_TOPIC:
+        raise bad_option(option, f"{EVENTS_TOPIC} is written by the server alone")
+    if not TOPIC_NAME.fullmatch(name):
+        raise bad_option(
+            option,
+            f"{name!r} is not the name of a topic: 1 to 255 letters, digits and . _ : -, "
+            "the first a letter or digit",
+        )
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
@@ -104,7 +145,10 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
     if {"topic", "queue"} <= set(names):
         raise bad_option("topic and queue", "the columns topic and queue mean the same")
     for field in schema.fields:
-        if field.name == "value" or field.name in _PASSED_OVER:
+        if field.name == "value":
+            _check_value(field.dataType)
+            continue
+        if field.name in _PASSED_OVER:
             continue
         wanted = _COLUMNS.get(field.name)
         if wanted is None:
@@ -114,10 +158,27 @@ def check_columns(schema: StructType, options: WriteOptions) -> None:
                 f"columns are value, {', '.join(_COLUMNS)}",
                 "Drop it, or make it part of value.",
             )
-        if not isinstance(field.dataType, wanted):
-            words = " or ".join(kind.typeName() for kind in wanted)
+        if not isinstance(field.dataType, wanted) or not _is_text_map(field.dataType):
+            words = " or ".join(_WORDS.get(kind, kind.typeName()) for kind in wanted)
             raise bad_option(
                 field.name,
                 f"the column {field.name} is {field.dataType.simpleString()} and must be {words}",
-                f"Write CAST({field.name} AS {wanted[0].typeName().upper()}).",
+                f"Write CAST({field.name} AS {words.partition(' ')[0].upper()}).",
             )
+
+
+def _check_value(kind: DataType) -> None:
+    bad = unwritable(kind)
+    if bad is not None:
+        raise bad_option(
+            "value",
+            f"the column value has {bad.simpleString()} in it, which is not written as JSON here",
+            "Write to_json(value) AS value, or cast that part to a string.",
+        )
+
+
+def _is_text_map(kind: DataType) -> bool:
+    """Return whether a map has texts only; anything else passes."""
+    return not isinstance(kind, MapType) or (
+        isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    )

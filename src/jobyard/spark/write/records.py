@@ -7,26 +7,47 @@ could otherwise add fields or records of its own.
 
 import base64
 import json
+import re
 from collections.abc import Iterator
-from typing import Final, NamedTuple, NoReturn, final
+from typing import Any, Final, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 
-from jobyard.spark.write.options import BYTES, JSON, WriteOptions
+from jobyard.spark.write.json_text import ToText, to_text
+from jobyard.spark.write.options import BYTES, JSON, TOPIC_NAME, WriteOptions
 
 VALUE_MAX: Final = 1 << 20
 KEY_MAX: Final = 256
 TAG_MAX: Final = 256
 NODE_MAX: Final = 128
 HEADERS_MAX: Final = 16 << 10
+HEADERS_COUNT_MAX: Final = 64
+# The server reads 128 levels, of which the call itself takes three.
+DEPTH_MAX: Final = 125
+# Characters: such a text is neither too large nor too deep.
+_SHORT: Final = 2 * DEPTH_MAX
 DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
-TOPIC_MAX: Final = 255
+JOB_ID_MAX: Final = 256
+JOB_NAME_MAX: Final = 256
+ATTEMPTS_MAX: Final = (1 << 31) - 1
+
+# Columns that are fields of a record as they are: texts with their most bytes, and numbers.
+_LABELS: Final = (("node", NODE_MAX), ("job_id", JOB_ID_MAX), ("name", JOB_NAME_MAX))
+_NUMBERS: Final = (
+    ("delay_ms", 0, DELAY_MS_MAX),
+    ("priority", -PRIORITY_MAX, PRIORITY_MAX),
+    ("max_attempts", 1, ATTEMPTS_MAX),
+)
 
 NULL_VALUE: Final = "value is null"
 TOO_LARGE: Final = f"value is longer than {VALUE_MAX} bytes"
+TOO_LARGE_TOGETHER: Final = f"value and headers are longer than {VALUE_MAX} bytes"
 NOT_JSON: Final = "value is not JSON"
 BAD_TOPIC: Final = "topic is missing or not the name of a topic"
+
+# Brackets, and whole strings, in which brackets mean nothing.
+_MARKS: Final = re.compile(r'[\[\]{}]|"(?:[^"\\]|\\.)*"')
 
 
 class Record(NamedTuple):
@@ -34,6 +55,8 @@ class Record(NamedTuple):
 
     topic: str
     body: str
+    # As how many records it counts in a commit: two if it has a key.
+    rows: int = 1
 
 
 class BadRow(NamedTuple):
@@ -48,6 +71,9 @@ class BadRow(NamedTuple):
 
 class _Unfit(Exception):
     """A value that cannot be written; its text is the reason."""
+
+
+_Value = bytes | str | _Unfit | None
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -79,9 +105,15 @@ class RecordReader:
         found: list[str] = []
         try:
             for value in values:
-                if value is None or len(value) > VALUE_MAX:
+                if isinstance(value, str):
+                    text = value
+                elif isinstance(value, bytes):
+                    text = value.decode()
+                else:
                     return None
-                text = value if isinstance(value, str) else value.decode()
+                # Most values are short, and a call for each takes a tenth of the time.
+                if len(text) > _SHORT and (size_of(text) > VALUE_MAX or _is_too_deep(text)):
+                    return None
                 if not self._is_value(text):
                     return None
                 found.append(f'{{"data":{text}}}')
@@ -93,7 +125,9 @@ class RecordReader:
     def read(self, batch: pa.RecordBatch) -> Iterator[Record | BadRow]:
         """Yield a record or a bad row for each row."""
         columns = {
-            name: batch.column(place).to_pylist() for place, name in enumerate(batch.schema.names)
+            name: _values(batch.column(place))
+            for place, name in enumerate(batch.schema.names)
+            if name != "value"
         }
         values = _texts(batch)
         topics = columns.get("topic") or columns.get("queue") or [None] * batch.num_rows
@@ -102,14 +136,17 @@ class RecordReader:
             self._row += 1
             try:
                 topic = self._options.topic or _topic(topics[place])
-                yield Record(topic, self._record(columns, place, value))
+                body, is_keyed = self._record(columns, place, value)
+                yield Record(topic, body, 2 if is_keyed else 1)
             except _Unfit as why:
                 yield BadRow(row, str(why), _sample(value))
 
     def _record(
-        self, columns: dict[str, list[object]], place: int, value: bytes | str | None
-    ) -> str:
-        parts = ["{", self._data(value)]
+        self, columns: dict[str, list[object]], place: int, value: _Value
+    ) -> tuple[str, bool]:
+        """Return a record, and whether it has a key."""
+        data, size = self._data(value)
+        parts = ["{", data]
         key = _given(columns, "key", place)
         tag = _given(columns, "tag", place)
         if self._options.key_is_tag:
@@ -118,42 +155,39 @@ class RecordReader:
             parts.append(f',"key":{_label(key, "key", KEY_MAX)}')
         if tag is not None:
             parts.append(f',"tag":{_label(tag, "tag", TAG_MAX)}')
-        node = _given(columns, "node", place)
-        if node is not None:
-            parts.append(f',"node":{_label(node, "node", NODE_MAX)}')
+        for name, most in _LABELS:
+            label = _given(columns, name, place)
+            if label is not None:
+                parts.append(f',"{name}":{_label(label, name, most)}')
         headers = _given(columns, "headers", place)
         if headers is not None:
-            parts.append(f',"meta":{_meta(headers)}')
-        for name, least, most in (
-            ("delay_ms", 0, DELAY_MS_MAX),
-            ("priority", -PRIORITY_MAX, PRIORITY_MAX),
-        ):
-            number = _given(columns, name, place)
-            if number is not None:
-                assert isinstance(number, int)
-                if not least <= number <= most:
-                    raise _Unfit(f"{name} is not between {least} and {most}")
-                parts.append(f',"{name}":{number}')
+            assert isinstance(headers, list)
+            meta = _meta(headers)
+            if size + size_of(meta) > VALUE_MAX:
+                raise _Unfit(TOO_LARGE_TOGETHER)
+            parts.append(f',"meta":{meta}')
+        parts += _numbers(columns, place)
         parts.append("}")
-        return "".join(parts)
+        return "".join(parts), key is not None
 
-    def _data(self, value: bytes | str | None) -> str:
-        """Return the data of a record: JSON text as it is, anything else as bytes."""
+    def _data(self, value: _Value) -> tuple[str, int]:
+        """Return the data of a record, JSON text as it is, anything else as bytes; and its size."""
+        if isinstance(value, _Unfit):
+            raise value
         if value is None:
             raise _Unfit(NULL_VALUE)
-        if len(value) > VALUE_MAX:
+        size = size_of(value)
+        if size > VALUE_MAX:
             raise _Unfit(TOO_LARGE)
         wanted = self._options.value_format
         if wanted != BYTES:
             text = self._json_text(value)
             if text is not None:
-                return f'"data":{text}'
+                return f'"data":{text}', size
             if wanted == JSON:
                 raise _Unfit(NOT_JSON)
         data = value.encode() if isinstance(value, str) else value
-        if len(data) > VALUE_MAX:
-            raise _Unfit(TOO_LARGE)
-        return f'"data_b64":"{base64.b64encode(data).decode()}"'
+        return f'"data_b64":"{base64.b64encode(data).decode()}"', size
 
     def _json_text(self, value: bytes | str) -> str | None:
         """Return a value as JSON text, or None if it is none."""
@@ -162,11 +196,9 @@ class RecordReader:
             if not self._is_value(text):
                 # Spaces around it, or no JSON.
                 self._decode(text)
-            # A lone surrogate could not be sent.
-            text.encode()
         except (ValueError, RecursionError):
             return None
-        return text
+        return None if _is_too_deep(text) else text
 
     def _is_value(self, text: str) -> bool:
         """Return whether a text is one JSON value without spaces around it."""
@@ -176,31 +208,71 @@ class RecordReader:
             return False
 
 
-def _texts(batch: pa.RecordBatch) -> list[bytes | str | None]:
+def size_of(text: bytes | str) -> int:
+    """Return the size of a text in bytes, as the server counts."""
+    if isinstance(text, bytes) or text.isascii():
+        return len(text)
+    return len(text.encode())
+
+
+def _is_too_deep(text: str) -> bool:
+    """Return whether JSON is nested deeper than the server reads."""
+    if len(text) <= _SHORT or text.count("[") + text.count("{") <= DEPTH_MAX:
+        return False
+    depth = deepest = 0
+    for mark in _MARKS.findall(text):
+        if mark in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif mark in "]}":
+            depth -= 1
+    return deepest > DEPTH_MAX
+
+
+def _texts(batch: pa.RecordBatch) -> list[_Value]:
     """Return the values of a batch as texts or bytes; a struct, map or number as its JSON."""
     column = batch.column(batch.schema.get_field_index("value"))
     kind = column.type
-    found: list[bytes | str | None]
-    if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
-        found = column.to_pylist()
-    else:
-        found = [
-            None if value is None else json.dumps(value, default=_plain, separators=(",", ":"))
-            for value in column.to_pylist(maps_as_pydicts="lossy")
-        ]
-    return found
+    if _is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return _values(column)
+    made = to_text(kind)
+    try:
+        return [None if value is None else made(value) for value in column.to_pylist()]
+    except (ValueError, OverflowError):
+        # A text that is not UTF-8, a time that Python does not know.
+        return [_text_of(one, made) for one in column]
 
 
-def _plain(value: object) -> object:
-    """Return a value that JSON lacks as Spark's `to_json` would show it."""
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+def _text_of(one: pa.Scalar, made: ToText) -> str | _Unfit | None:
+    try:
+        value = one.as_py()
+        return None if value is None else made(value)
+    except (ValueError, OverflowError) as fault:
+        return _Unfit(f"value has no JSON: {type(fault).__name__}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column; texts as bytes if one of them is not UTF-8.
+
+    Spark does not check its strings.
+    """
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return list(_in_bytes(column).to_pylist())
+
+
+def _in_bytes(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_map(kind):
+        entries = [_in_bytes(column.keys), _in_bytes(column.items)]
+        kind = pa.map_(entries[0].type, entries[1].type)
+        return column.cast(kind)
+    return column.cast(pa.large_binary()) if _is_text(kind) else column
 
 
 def _given(columns: dict[str, list[object]], name: str, place: int) -> object:
@@ -208,12 +280,22 @@ def _given(columns: dict[str, list[object]], name: str, place: int) -> object:
     return None if column is None else column[place]
 
 
+def _numbers(columns: dict[str, list[object]], place: int) -> Iterator[str]:
+    """Yield the fields that are numbers."""
+    for name, least, most in _NUMBERS:
+        number = _given(columns, name, place)
+        if number is not None:
+            assert isinstance(number, int)
+            if not least <= number <= most:
+                raise _Unfit(f"{name} is not between {least} and {most}")
+            yield f',"{name}":{number}'
+
+
 def _topic(value: object) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= TOPIC_MAX or not value.isascii():
+    name = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    if not isinstance(name, str) or not TOPIC_NAME.fullmatch(name):
         raise _Unfit(BAD_TOPIC)
-    if not value[0].isalnum() or not all(c.isalnum() or c in "._:-" for c in value):
-        raise _Unfit(BAD_TOPIC)
-    return value
+    return name
 
 
 def _label(value: object, name: str, most: int) -> str:
@@ -227,16 +309,25 @@ def _label(value: object, name: str, most: int) -> str:
     return json.dumps(text)
 
 
-def _meta(headers: object) -> str:
-    pairs = dict(headers) if isinstance(headers, list | dict) else {}
-    text = json.dumps(pairs, default=_plain, separators=(",", ":"))
-    if len(text) > HEADERS_MAX:
-        raise _Unfit(f"headers are longer than {HEADERS_MAX} bytes")
+def _meta(headers: list[tuple[object, object]]) -> str:
+    pairs = {_header(name): _header(value) for name, value in headers}
+    text = json.dumps(pairs, separators=(",", ":"), ensure_ascii=False)
+    if len(pairs) > HEADERS_COUNT_MAX or size_of(text) > HEADERS_MAX:
+        raise _Unfit(f"headers are longer than {HEADERS_MAX} bytes, or over {HEADERS_COUNT_MAX}")
     return text
 
 
-def _sample(value: bytes | str | None) -> str:
+def _header(value: object) -> object:
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except ValueError:
+        raise _Unfit("headers are not UTF-8") from None
+
+
+def _sample(value: _Value) -> str:
     if value is None:
         return "null"
+    if isinstance(value, _Unfit):
+        return ""
     head = value[:60]
     return head if isinstance(head, str) else head.decode("utf-8", "replace")

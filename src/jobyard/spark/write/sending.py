@@ -5,15 +5,18 @@ written directly may be written twice if its answer is lost; its records count o
 keys.
 """
 
+import json
 from typing import Final, NamedTuple, final
 
-from jobyard.client import Answer, YardClient
+from jobyard.client import Answer, JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.txns import stage_path
-from jobyard.spark.write.records import Record
+from jobyard.spark.write.records import Record, size_of
 
 CHUNK_ROWS: Final = 5000
 CHUNK_BYTES: Final = 4 << 20
+# Of all topics together that have a chunk which is not full.
+WAITING_BYTES: Final = 32 << 20
 
 
 class Part(NamedTuple):
@@ -49,26 +52,42 @@ class ChunkSender:
         self._attempt = attempt
         self._waiting: dict[str, list[str]] = {}
         self._sizes: dict[str, int] = {}
+        self._waiting_bytes = 0
         self._chunks: dict[str, int] = {}
         self._rows: dict[str, int] = {}
         self.counts = Counts()
+        # How much of what a commit may hold is added, and how much it may; 0: not known yet.
+        self.size = 0
+        self.rows_max = 0
+
+    @property
+    def is_too_large(self) -> bool:
+        """Return whether no commit can hold what is added."""
+        return 0 < self.rows_max < self.size
 
     def add(self, record: Record) -> None:
         """Add a record, and send a chunk if it is full."""
         self.add_all(record.topic, [record.body])
+        self.size += record.rows - 1
 
     def add_all(self, topic: str, bodies: list[str]) -> None:
         """Add records of one topic, and send each chunk that is full."""
         waiting = self._waiting.setdefault(topic, [])
-        size = self._sizes.get(topic, 0)
+        size = before = self._sizes.get(topic, 0)
         for body in bodies:
-            waiting.append(body)
-            size += len(body)
-            if len(waiting) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            more = len(body) if body.isascii() else size_of(body)
+            if len(waiting) == CHUNK_ROWS or (waiting and size + more > CHUNK_BYTES):
                 self._send(topic)
                 waiting = self._waiting.setdefault(topic, [])
-                size = 0
+                size = before = 0
+            waiting.append(body)
+            # Also of what joins it to the next one.
+            size += more + 1
         self._sizes[topic] = size
+        self.size += len(bodies)
+        self._waiting_bytes += size - before
+        if self._waiting_bytes > WAITING_BYTES:
+            self._send(max(self._sizes, key=self._sizes.__getitem__))
 
     def finish(self) -> list[Part]:
         """Send what is left; return what was staged."""
@@ -84,24 +103,32 @@ class ChunkSender:
 
     def _send(self, topic: str) -> None:
         records = self._waiting.pop(topic)
-        self._sizes.pop(topic, None)
+        self._waiting_bytes -= self._sizes.pop(topic, 0)
         chunk = self._chunks.get(topic, 0)
         self._chunks[topic] = chunk + 1
         self._rows[topic] = self._rows.get(topic, 0) + len(records)
         body = f'"strict":true,"records":[{",".join(records)}]}}'
+        try:
+            answer = self._call(topic, chunk, body)
+        except JobyardError as error:
+            raise error.within(topic=topic) from None
+        if self._txn:
+            self.rows_max = answer.number_or("rows_max", 0)
+            return
+        self.counts = _counted(self.counts, answer, len(records))
+
+    def _call(self, topic: str, chunk: int, body: str) -> Answer:
         if self._txn:
             head = (
-                f'{{"topic":"{topic}","part":{self._part},"attempt":{self._attempt},'
+                f'{{"topic":{json.dumps(topic)},"part":{self._part},"attempt":{self._attempt},'
                 f'"chunk":{chunk},'
             )
-            self._client.send(
-                "POST", stage_path(self._txn), (head + body).encode(), is_repeatable=True
-            )
-            return
-        answer = self._client.send(
-            "POST", topic_path(topic), ("{" + body).encode(), is_repeatable=True
-        )
-        self.counts = _counted(self.counts, answer, len(records))
+            path = stage_path(self._txn)
+        else:
+            # A topic that is missing may be misspelt.
+            head = '{"create":false,'
+            path = topic_path(topic)
+        return self._client.send("POST", path, (head + body).encode(), is_repeatable=True)
 
 
 def _counted(counts: Counts, answer: Answer, sent: int) -> Counts:

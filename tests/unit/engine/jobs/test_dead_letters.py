@@ -1,5 +1,5 @@
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,6 +11,7 @@ from jobyard.engine.logs.logs import append, open_log, read
 from jobyard.engine.state.history import read_history
 from jobyard.engine.topics import topic_queue
 from jobyard.errors import NotFound
+from jobyard.journal.bodies import ERROR_SIZE_SHORT
 from jobyard.model.job import DEAD, DELAYED, GONE, READY
 from jobyard.model.topic.config import read_config
 from jobyard.model.topic.history_row import CLAIMED, DEAD_LETTERED, ENQUEUED, HistoryRow
@@ -423,15 +424,36 @@ def test_the_origin_of_a_letter_that_a_client_wrote_is_not_trusted() -> None:
     assert [row.origin_id for row in events_of(site, ENQUEUED)] == [7, 0, 8, 0, 0, 0]
 
 
-def test_many_long_errors_do_not_fill_the_memory() -> None:
+def test_labels_in_a_letter_that_a_client_wrote_are_checked() -> None:
+    site = Topic(MemoryStorage(), given=POISON)
+    log = open_log(site.yard, "t.dlq", read_config({}), site.now_ms)
+    labels = ('"a\\ud800"', "7", '"' + "x" * 257 + '"', '"b"')
+    for label in labels:
+        meta = (
+            f'{{"$dead_letter_from":"t","$dead_letter_name":{label},'
+            f'"$dead_letter_client_id":{label},"$dead_letter_max_attempts":"-1"}}'
+        )
+        append(site.yard, log, [LogRecord(b"1", meta.encode())], "", site.now_ms)
+    assert topic_queue.redrive(site.yard, site.t, 9, site.now_ms) == 4
+    jobs = site.peek()
+    ids = ["" if job.details is None else job.details.custom_id for job in jobs]
+    assert ids == ["a?", "", "", "b"]
+    assert [job.policy.name for job in jobs] == ["a?", "default", "default", "b"]
+    assert {int(job.policy.max_attempts) for job in jobs} == {0}
+
+
+@pytest.mark.parametrize("end", [topic_queue.nack, topic_queue.give_up])
+def test_many_long_errors_do_not_fill_the_memory(end: Callable[..., object]) -> None:
     site = Topic(MemoryStorage(), budget=5000)
     site.write(*[b"1"] * 20)
     assert len(site.claimed(most=20)) == 20
     error = "x" * 1000
-    topic_queue.nack(site.yard, site.t, "w", list(range(1, 21)), None, -1, site.now_ms, error=error)
-    assert site.yard.bodies.pinned <= 5000 + 20 * topic_queue.ERROR_SIZE_SHORT
+    delay = () if end is topic_queue.give_up else (-1,)
+    seqs = list(range(1, 21))
+    end(site.yard, site.t, "w", seqs, None, *delay, site.now_ms, error=error)
+    assert site.yard.bodies.pinned <= 5000 + 20 * ERROR_SIZE_SHORT
     kept = {len(job.details.last_error) for job in site.peek() if job.details is not None}
-    assert kept == {1000, topic_queue.ERROR_SIZE_SHORT}
+    assert kept == {1000, ERROR_SIZE_SHORT}
     recount(site.yard)
     for job in site.peek():
         remove(site.yard, job, site.now_ms)

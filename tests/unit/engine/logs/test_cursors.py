@@ -4,7 +4,7 @@ import pytest
 
 from jobyard.engine.jobs.finish import finish
 from jobyard.engine.jobs.tick import tick
-from jobyard.engine.logs.cursors import CursorBehind, drop_cursor, set_cursor
+from jobyard.engine.logs.cursors import CursorBehind, CursorChange, drop_cursor, set_cursor
 from jobyard.engine.logs.logs import trim
 from jobyard.model.topic.config import EVENTS_TOPIC
 from jobyard.model.topic.cursor import TopicCursor
@@ -26,7 +26,8 @@ def put(
     cursor = TopicCursor(topic, name)
     cursor.seq = seq
     cursor.holds = hold
-    return bool(set_cursor(site.yard, cursor, site.now_ms, is_forced=force))
+    wanted = CursorChange(cursor, is_forced=force, keeps_hold=False)
+    return bool(set_cursor(site.yard, wanted, site.now_ms))
 
 
 def at(site: OpenYard, name: str = "c", topic: str = "log") -> TopicCursor:
@@ -147,7 +148,7 @@ def test_the_window_of_history_does_not_pass_a_cursor_that_holds() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage, window=(1 << 40, 100_000), segment_size=16_384)
     history = site.journal.history
-    first = int(history.next_durable)
+    first = int(history.next_durable) - 1
     put(site, first, hold=True, topic=EVENTS_TOPIC)
 
     def work() -> None:

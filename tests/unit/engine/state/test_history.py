@@ -3,12 +3,19 @@ from jobyard.engine.jobs.move import remove
 from jobyard.engine.logs.logs import append, open_log
 from jobyard.engine.recovery.compaction import Compactor
 from jobyard.engine.recovery.open_yard import open_yard
-from jobyard.engine.state.history import has_history, read_history, seq_at, yard_id
+from jobyard.engine.state.history import (
+    has_history,
+    read_history,
+    rows_after,
+    seq_at,
+    yard_id,
+)
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.topic_queue import drop_topic_queue, open_topic_queue
 from jobyard.journal.bodies import Bodies
 from jobyard.journal.journal import Journal
 from jobyard.model.topic.config import TopicConfig
+from jobyard.model.topic.cursor import TopicCursor
 from jobyard.model.topic.log import LogRecord
 from tests.support.engine.topics import config
 from tests.support.site.site import ALL_HISTORY, NOW_MS
@@ -212,6 +219,49 @@ def test_the_first_row_of_a_time_is_found() -> None:
         assert seq_at(site.yard, NOW_MS + 10 * index + 5) == rows[index].seq
     head = read_history(site.yard, 0, 1).head_seq
     assert seq_at(site.yard, NOW_MS + 3001) == head + 1
+
+
+def check_counts(site: OpenYard) -> None:
+    """Count the rows after every number, and compare with those that can be read."""
+    history = site.journal.history
+    seqs = [row[0] for row in rows_of(site)]
+    for seq in range(int(history.next_durable) + 2):
+        cursor = TopicCursor("_events", "c")
+        cursor.seq = seq
+        wanted = sum(each > seq for each in seqs)
+        assert rows_after(site.yard, cursor) == wanted, seq
+        # Counted before, it is not read again.
+        assert rows_after(site.yard, cursor) == wanted
+
+
+def test_the_rows_after_a_cursor_are_counted() -> None:
+    storage = MemoryStorage()
+    window = (ALL_HISTORY[0], 60_000)
+    site = OpenYard(storage, window=window)
+    early = TopicCursor("_events", "early")
+    assert rows_after(site.yard, early) == 0
+    log = open_log(site.yard, "log", TopicConfig(), site.now_ms)
+    for turn in range(4):
+        append(site.yard, log, [LogRecord(b"1")] * 3, "", site.now_ms)
+        fill(site, f"q{turn}", 20)
+        site.put(b"x" * 3000, "kept")
+        site.commit()
+        check_counts(site)
+        storage = storage.killed()
+        site = OpenYard(storage, site.now_ms, window=window)
+        log = site.yard.logs["log"]
+        check_counts(site)
+    fill(site, "much", 60)
+    site.compact()
+    assert site.journal.history.floor > 1
+    check_counts(site)
+    assert rows_after(site.yard, early) == len(rows_of(site))
+    # The part of the open segment that is written leaves the window.
+    site.journal.history.leave(site.journal.hot)
+    site.put(b"new", "kept")
+    site.commit()
+    check_counts(site)
+    assert len(rows_of(site)) == 1
 
 
 def test_the_id_of_a_data_directory_is_that_of_its_first_start() -> None:

@@ -6,14 +6,13 @@ import pytest
 
 from jobyard.engine.logs.logs import open_log, set_config
 from jobyard.engine.topics.commit_targets import TargetKeysFull
-from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
+from jobyard.engine.topics.staged_rows import ChunkDraft, StagedRow
 from jobyard.engine.topics.stages import stage
 from jobyard.engine.topics.topic_queue import open_topic_queue
 from jobyard.engine.topics.topic_setup import set_queue_config
 from jobyard.engine.topics.transactions import Commit, CommitPart, CommitRequest
 from jobyard.model.topic.config import QUEUE, TopicConfig
 from jobyard.model.topic.key_table import digest_of
-from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import ChunkPlace
 from tests.support.engine.record_keys import produce_keyed, write_keyed
 from tests.support.site.recount import recount
@@ -43,12 +42,12 @@ class Unhurried:
         self.queue = open_topic_queue(yard, "q", config_of_kind(QUEUE), now_ms)
         request = CommitRequest("t")
         for topic in ("log", "q"):
-            rows = LogRows(0, 0, 0)
+            draft = ChunkDraft()
             for number in range(ROWS):
                 row = StagedRow(b"%d" % number, b"", "", "")
                 row.key_digest = digest_of(f"k{number}")
-                draft_staged(rows, row)
-            stage(yard, "t", ChunkPlace(topic, 0, 0, 0), rows, now_ms)
+                draft.add(row)
+            stage(yard, "t", ChunkPlace(topic, 0, 0, 0), draft, now_ms)
             request.parts.append(CommitPart(topic, 0, 0, 1, ROWS))
         self.done = Commit(yard, request)
 

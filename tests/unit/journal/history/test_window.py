@@ -77,7 +77,7 @@ def test_history_begins_after_the_last_gap() -> None:
         for number, prior in enumerate(priors, 1):
             segment = Segment(number, HOT, 1000)
             segment.prior = prior
-            history.add_batch(segment, 64, number * 10, 5, 0, 0)
+            history.add_batch(segment, 64, number * 10, 5, 0, (0, 0))
             hot.append(segment)
         history.recover(hot, 99)
         assert all(s.is_history == (s in history.segments) for s in hot)
@@ -96,8 +96,8 @@ def test_a_segment_that_was_cut_to_nothing_is_no_gap() -> None:
     hot = [Segment(number, HOT, 1000) for number in (1, 2, 3)]
     for segment, prior in zip(hot, (1, 1, 2), strict=True):
         segment.prior = prior
-    history.add_batch(hot[0], 64, 10, 5, 0, 0)
-    history.add_batch(hot[2], 64, 20, 5, 0, 0)
+    history.add_batch(hot[0], 64, 10, 5, 0, (0, 0))
+    history.add_batch(hot[2], 64, 20, 5, 0, (0, 0))
     history.recover(hot, 25)
     assert history.segments == [hot[0], hot[2]]
 
@@ -110,7 +110,7 @@ def test_what_is_too_old_or_too_much_leaves_from_the_oldest_on() -> None:
             segment = Segment(number, HOT, 1000)
             segment.end = 1000
             segment.is_sealed = number < 4
-            history.add_batch(segment, 64, number * 10, 5, number * 100, 0)
+            history.add_batch(segment, 64, number * 10, 5, number * 100, (0, 0))
         history.trim(500)
         return [int(s.number) for s in history.segments], int(history.floor)
 
@@ -124,11 +124,11 @@ def test_places_of_batches_are_known_here_and_there() -> None:
     history = History()
     segment = Segment(1, HOT, 1 << 20)
     for number in range(100):
-        history.add_batch(segment, 64 + number * 10_000, number * 2, 2, 0, 0)
+        history.add_batch(segment, 64 + number * 10_000, number * 2, 2, 0, (0, 0))
     assert segment.points[:3] == [64, 70_064, 140_064]
     assert segment.point_records[:3] == [0, 14, 28]
     cold = Segment(2, COLD, 1 << 20)
-    history.add_batch(cold, 64, 200, 5, 0, 0)
+    history.add_batch(cold, 64, 200, 5, 0, (0, 0))
     assert (cold.first_record, cold.points) == (-1, [])
 
 
@@ -154,7 +154,7 @@ def test_history_gives_way_where_it_needs_too_many_names() -> None:
     segments = [Segment(number, HOT, 1000) for number in (1, 2, 3)]
     known = {int(segment.number): segment for segment in segments}
     for at, segment in enumerate(segments):
-        history.add_batch(segment, 64, at * 10, 10, 0, 0)
+        history.add_batch(segment, 64, at * 10, 10, 0, (0, 0))
         segment.is_sealed = at < 2
         for place in range(4):
             number = at * 10 + place

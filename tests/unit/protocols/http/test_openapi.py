@@ -361,6 +361,12 @@ def _walk_queue(walk: Walk) -> None:
     walk.topic("diff", {"include_tags": True})
     gone = walk.topic("dead-letter", {"node": "w", "seqs": [4, 99]})
     assert (gone["dead_lettered"], gone["skipped"]) == (1, [99])
+    named = walk.topic("redrive", {"seqs": [1, 2, 99], "key": "k", "dry_run": True})
+    assert (len(named["moved"]), named["skipped"]) == (2, [[99, "gone"]])
+    patch = {"seqs": [1, 2, 99], "key": "k", "patch": {"a": 1}}
+    assert walk.topic("redrive", patch)["redriven"] == 1
+    assert walk.topic("redrive", patch)["duplicate"] is True
+    walk.topic("redrive", {"job_ids": [99]})
     walk.topic("redrive", {"max": 1})
     walk.topic("purge", {})
     walk.topic("delete", {"match": "t"})

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.clients.topics import TopicsClient
 from tests.support.doors.topics import BareTopics
+from tests.support.site.storage import MemoryStorage
 
 RECORD = {"records": [{"data": 1}]}
 
@@ -80,6 +81,53 @@ def test_there_are_only_so_many_bytes(site: BareTopics, api: TopicsClient, kind:
     site.tick(1000)
     assert [api.post("u", big).status for _ in range(2)] == [200, 200]
     assert limit_of(site, "POST", "/v0/topics/t", big | {"node": "a"})[0] == "max_total_bytes"
+
+
+def stage_body(chunk: int, size: int) -> dict[str, object]:
+    place = {"topic": "t", "part": 0, "attempt": 0, "chunk": chunk}
+    return {**place, "records": [{"data": "x" * (size - 2)}]}
+
+
+def test_staged_bytes_count_too(site: BareTopics, api: TopicsClient) -> None:
+    path = "/v0/txns/x/stage"
+    full = ("max_total_bytes", 5000)
+    site.topics.limits.total_bytes = 5000
+    api.put("t")
+    api.put("u")
+    assert api.ask("POST", path, stage_body(0, 3000)).status == 200
+    site.tick(1000)
+    assert "topics_txns_staged_bytes 3000\n" in api.ask("GET", "/v0/metrics").body.decode()
+    big = {"records": [{"data": "y" * 3000}]}
+    assert limit_of(site, "POST", "/v0/topics/u", big) == full
+    assert limit_of(site, "POST", path, stage_body(1, 3000)) == full
+    assert limit_of(site, "POST", "/v0/txns/y/stage", stage_body(0, 3000)) == full
+    assert api.ask("GET", "/v0/txns/y").json["state"] == "unknown"
+    # What was staged already needs no room again.
+    assert api.ask("POST", path, stage_body(0, 3000)).json["duplicate"]
+    part = {"topic": "t", "part": 0, "attempt": 0, "chunks": 1, "rows": 1}
+    assert api.ask("POST", "/v0/txns/x/commit", {"parts": [part]}).status == 200
+    site.tick(1000)
+    assert "topics_txns_staged_bytes 0\n" in api.ask("GET", "/v0/metrics").body.decode()
+    assert limit_of(site, "POST", "/v0/topics/u", big) == full
+    assert api.ask("POST", path, stage_body(0, 3000)).refusal == (409, "committed")
+    api.ok("t/delete", {"before_seq": 9})
+    site.tick(1000)
+    assert api.ask("POST", "/v0/txns/y/stage", stage_body(0, 4000)).status == 200
+    site.tick(1000)
+    assert limit_of(site, "POST", "/v0/topics/u", big) == full
+    assert api.ask("DELETE", "/v0/txns/y").status == 200
+    site.tick(1000)
+    assert api.post("u", big).status == 200
+
+
+def test_staged_bytes_count_after_a_restart_too() -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("t")
+    assert site.api.ask("POST", "/v0/txns/x/stage", stage_body(0, 3000)).status == 200
+    after = site.again()
+    after.topics.limits.total_bytes = 5000
+    body = stage_body(1, 3000)
+    assert limit_of(after, "POST", "/v0/txns/x/stage", body) == ("max_total_bytes", 5000)
 
 
 # -- streams ---------------------------------------------------------------------------------------

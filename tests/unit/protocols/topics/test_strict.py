@@ -61,7 +61,9 @@ def test_every_field_that_is_known_may_be_sent() -> None:
     (lease,) = site.api.ok("q/claim", claim)["claimed"]
     held = {"node": "n", "seqs": [lease["$seq"]], "lease_ids": [lease["lease_id"]]}
     assert site.api.post("q/extend", {**held, "lease_ms": 1, "strict": True}).status == 200
-    assert site.api.post("q/nack", {**held, "delay_ms": 0, "strict": True}).status == 200
+    ended = {**held, "error": "why", "strict": True}
+    assert site.api.post("q/nack", {**ended, "delay_ms": 0}).status == 200
+    assert site.api.post("q/dead-letter", ended).status == 200
     assert site.api.post("q/ack", {**held, "strict": True}).status == 200
     assert site.api.post("q/redrive", {"max": 1, "strict": True}).status == 200
 
@@ -94,3 +96,56 @@ def test_a_long_name_is_shown_in_part() -> None:
     answer = site.api.post("q/claim", {"node": "n", "x" * 5000: 1, "strict": True})
     assert answer.status == 400
     assert len(json.dumps(answer.json)) < 500
+
+
+PLACE: dict[str, object] = {"topic": "q", "part": 0, "attempt": 0}
+GROUP: dict[str, object] = {"queue": "q", "node": "n", "items": []}
+SET: dict[str, object] = {"node": "n", "claim_id": "c", "strict": True}
+STAGE: dict[str, object] = {**PLACE, "chunk": 0, "records": [{"data": 1}]}
+PART: dict[str, object] = {**PLACE, "chunks": 1, "rows": 1}
+IN_TRANSACTIONS: list[tuple[str, dict[str, object]]] = [
+    ("txns/t/stage", {**STAGE, "nosuch": 1}),
+    ("txns/t/stage", {**STAGE, "records": [{"data": 1}, {"data": 1, "nosuch": 1}]}),
+    ("txns/t/commit", {"nosuch": []}),
+    ("txns/t/commit", {"parts": [PART, {**PART, "part": 1, "nosuch": 1}]}),
+    ("txns/t/commit", {"acks": [GROUP, {**GROUP, "nosuch": 1}]}),
+    ("txns/t/commit", {"nacks": [{**GROUP, "nosuch": 1}]}),
+    ("txns/t/commit", {"dead_letters": [{**GROUP, "nosuch": 1}]}),
+    ("txns/t/commit", {"cursors": [{"topic": "q", "cursor": "c", "seq": 1, "nosuch": 1}]}),
+    ("topics/q/claims/c/extend", {"lease_ms": 1000, "nosuch": 1}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), IN_TRANSACTIONS)
+def test_calls_of_transactions_refuse_unknown_fields_at_any_depth(
+    path: str, body: dict[str, object]
+) -> None:
+    site = made()
+    site.api.ok("q/claim", SET)
+    before = site.yard.changes()
+    assert_names(site.api.ask("POST", f"/v0/{path}", {**body, "strict": True}), "nosuch")
+    assert site.yard.changes() == before
+    if "parts" not in body:
+        assert site.api.ask("POST", f"/v0/{path}", body).status == 200
+
+
+def test_every_known_field_of_a_transaction_may_be_sent() -> None:
+    site = made()
+    record = {"data": 1, "meta": {}, "tag": "t", "node": "n", "key": "k", "with": ["q", 1]}
+    records = [{**record, "delay_ms": 0, "priority": 1}, {"data_b64": ""}]
+    driver: dict[str, object] = {"worker": "w", "epoch": 1, "strict": True}
+    site.api.ok("q/claim", {**SET, **driver, "max": 3})
+    extend = {**driver, "lease_ms": 1000}
+    assert site.api.ask("POST", "/v0/topics/q/claims/c/extend", extend).status == 200
+    staged = {**STAGE, "records": records, "strict": True}
+    assert site.api.ask("POST", "/v0/txns/t/stage", staged).status == 200
+    ends = {
+        "acks": [{**GROUP, "items": [[1, ""]]}],
+        "nacks": [{**GROUP, "items": [[2, "", 0, "why"]]}],
+        "dead_letters": [{**GROUP, "items": [[3, "", "why"]]}],
+    }
+    cursor = {"topic": "q", "cursor": "c", "seq": 1, "incarnation": "", "force": True}
+    set_there = {"cursors": [{**cursor, "hold": False}]}
+    body = {**driver, **ends, **set_there, "parts": [{**PART, "rows": 2}]}
+    answer = site.api.ask("POST", "/v0/txns/t/commit", body)
+    assert (answer.status, answer.json["skipped"]) == (200, [])

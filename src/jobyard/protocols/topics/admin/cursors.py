@@ -10,33 +10,27 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 
-from jobyard.engine.logs.cursors import CursorBehind, drop_cursor, set_cursor
-from jobyard.engine.state.history import read_history, yard_id
+from jobyard.engine.logs.columns import count_between
+from jobyard.engine.logs.cursors import cursor_head, drop_cursor, set_cursor
+from jobyard.engine.state.history import read_history, rows_after
+from jobyard.errors import Refused
 from jobyard.model.topic.config import FSYNC
-from jobyard.model.topic.cursor import TopicCursor
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.answers import finish, put_bool
-from jobyard.protocols.topics.api import check_scope
-from jobyard.protocols.topics.api_keys import Scope
-from jobyard.protocols.topics.body import flag, invalid, read_body, text, whole
-from jobyard.protocols.topics.find import find_queue, incarnation_of, no_topic
+from jobyard.protocols.topics.body import read_body
+from jobyard.protocols.topics.cursor_fields import cursor_refusal, read_cursor
+from jobyard.protocols.topics.find import no_topic
 from jobyard.protocols.topics.limits import check_cursors
 from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name
-from jobyard.protocols.topics.records import events
-from jobyard.protocols.topics.records.events import is_events
 from jobyard.wire.json.write import encode
-from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
     from jobyard.engine.state.yard import Yard
-    from jobyard.model.topic.log import LogTopic
+    from jobyard.model.topic.cursor import TopicCursor
     from jobyard.protocols.topics.door import TopicsDoor
 
-CURSOR_NAME_MAX: Final = 128
-CURSOR_NAME_MARKS: Final = "._:~-"
-INCARNATION_MAX: Final = 64
 # Journal bytes read to find the time of the first row after a cursor of `_events`.
 LOOKED_AT: Final = 64 << 10
 
@@ -45,36 +39,15 @@ def put_cursor(door: TopicsDoor, call: HttpCall) -> None:
     """PUT /v0/topics/{topic}/cursors/{cursor}."""
     topic, name = call.params
     yard = door.yard
-    head_seq = _head_seq(yard, topic)
-    fields = read_body(call, may_be_empty=False)
-    if fields.kind(b"seq") in (KIND_ABSENT, KIND_NIL):
-        raise invalid("seq is required")
-    known = yard.cursors.get(topic, name)
-    new = TopicCursor(topic, _checked_name(name))
-    new.seq = whole(fields, b"seq", 0)
-    new.incarnation = _incarnation(yard, topic)
-    new.holds = flag(fields, b"hold", otherwise=known is not None and known.holds)
-    wanted = text(fields, b"incarnation", INCARNATION_MAX)
-    if wanted and wanted != new.incarnation:
-        detail: dict[str, object] = {"incarnation": new.incarnation}
-        message = f"{topic} was deleted and created again since then"
-        raise HttpRefused(409, "wrong_incarnation", message, detail)
-    if new.seq > head_seq:
-        message = f"seq is beyond the newest seq, {int(head_seq)}"
-        raise HttpRefused(416, "out_of_range", message, {"head_seq": int(head_seq)})
-    if new.holds and topic != EVENTS_TOPIC and topic not in yard.logs:
-        raise HttpRefused(409, "not_a_log", f"{topic} is a queue: its jobs cannot be held")
-    if new.holds:
-        check_scope(call, Scope.ADMIN)
-    if known is None:
+    _head_seq(yard, topic)
+    wanted = read_cursor(yard, call, topic, name, read_body(call, may_be_empty=False))
+    new = wanted.cursor
+    if yard.cursors.get(topic, name) is None:
         check_cursors(door, topic)
     try:
-        is_new = set_cursor(
-            yard, new, call.now_ms, is_forced=flag(fields, b"force", otherwise=False)
-        )
-    except CursorBehind as behind:
-        at: dict[str, object] = {"seq": int(behind.seq)}
-        raise HttpRefused(409, "cursor_behind", f"{behind}; force sets it back", at) from None
+        is_new = set_cursor(yard, wanted, call.now_ms)
+    except Refused as refused:
+        raise cursor_refusal(refused) or refused from None
     out = BytesWriter()
     out.write(encode(cursor_state(door, new))[:-1])
     put_bool(out, b',"created":', value=is_new)
@@ -137,10 +110,25 @@ def cursor_state(door: TopicsDoor, cursor: TopicCursor) -> dict[str, object]:
         "incarnation": cursor.incarnation,
         "hold": cursor.holds,
         "is_broken": cursor.is_broken,
-        "lag": int(max(_head_seq(yard, cursor.topic) - cursor.seq, 0)),
+        "lag": int(_lag(yard, cursor)),
         "lag_ms": int(_lag_ms(door, cursor)),
         "updated_ms": int(cursor.updated_ms),
     }
+
+
+def _lag(yard: Yard, cursor: TopicCursor) -> i64:
+    """Return how many records, jobs or rows a reader has not read yet."""
+    if cursor.topic == EVENTS_TOPIC:
+        return rows_after(yard, cursor)
+    head = _head_seq(yard, cursor.topic)
+    log = yard.logs.get(cursor.topic)
+    if log is None:
+        return max(head - cursor.seq, 0)
+    first = log.earliest_seq
+    if cursor.seq - first < head - cursor.seq:
+        # Whole parts of a log are counted at once, and from here there are fewer of them.
+        return log.count - count_between(log, first - 1, cursor.seq)
+    return count_between(log, cursor.seq, head)
 
 
 def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:
@@ -159,44 +147,10 @@ def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:
     return max(yard.now_ms + yard.journal.wall_offset_ms - ts, 0) if ts > 0 else 0
 
 
-def is_readable(yard: Yard, topic: str) -> bool:
-    """Return whether a topic exists."""
-    return is_events(yard, topic) or topic in yard.logs or find_queue(yard, topic) is not None
-
-
 def _head_seq(yard: Yard, topic: str) -> i64:
     """Return the newest seq of a topic; refuse a topic that does not exist."""
     check_read_name(topic)
-    if topic == EVENTS_TOPIC:
-        if not is_events(yard, topic):
-            raise no_topic(topic)
-        return events.head_seq(yard)
-    log = yard.logs.get(topic)
-    if log is not None:
-        return log.next_seq - 1
-    queue = find_queue(yard, topic)
-    if queue is None:
+    head_seq = cursor_head(yard, topic)
+    if head_seq < 0:
         raise no_topic(topic)
-    return queue.next_seq - 1
-
-
-def _incarnation(yard: Yard, topic: str) -> str:
-    """Return the incarnation of a topic; queues have none."""
-    if topic == EVENTS_TOPIC:
-        return yard_id(yard)
-    log: LogTopic | None = yard.logs.get(topic)
-    return "" if log is None else incarnation_of(log)
-
-
-def _checked_name(name: str) -> str:
-    if not 1 <= len(name) <= CURSOR_NAME_MAX or not name.isascii():
-        raise _bad_name()
-    if not all(letter.isalnum() or letter in CURSOR_NAME_MARKS for letter in name):
-        raise _bad_name()
-    return name
-
-
-def _bad_name() -> HttpRefused:
-    return invalid(
-        f"a cursor name consists of 1 to {CURSOR_NAME_MAX} letters, digits and . _ : ~ -"
-    )
+    return head_seq

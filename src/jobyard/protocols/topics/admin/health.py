@@ -6,14 +6,15 @@ import json
 from typing import TYPE_CHECKING
 
 from jobyard import __version__
+from jobyard.engine.logs.cursors import cursor_head
 from jobyard.engine.state.counters import COUNTED_EVENTS
 from jobyard.engine.state.health import DAMAGED, problems
 from jobyard.engine.topics.topic_queue import ready_count
 from jobyard.engine.topics.topic_setup import config_of
+from jobyard.model.queue import is_topic
 from jobyard.model.topic.config import DURABILITIES, is_topic_name
-from jobyard.protocols.topics.admin.cursors import cursor_state, is_readable
+from jobyard.protocols.topics.admin.cursors import cursor_state
 from jobyard.protocols.topics.api import check_open, may_see
-from jobyard.protocols.topics.find import is_topic
 from jobyard.protocols.topics.records.jobs import earliest_seq
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _cursor_series(door: TopicsDoor, call: HttpCall) -> dict[str, list[str]]:
     """Return how far the readers behind cursors are behind."""
     families: dict[str, list[str]] = {"topics_cursor_lag": [], "topics_cursor_lag_ms": []}
     for cursor in door.yard.cursors.all()[:SERIES_MAX]:
-        if is_readable(door.yard, cursor.topic) and may_see(call, cursor.topic):
+        if cursor_head(door.yard, cursor.topic) >= 0 and may_see(call, cursor.topic):
             state = cursor_state(door, cursor)
             labels = f'{{topic="{cursor.topic}",cursor="{cursor.name}"}}'
             for suffix in ("lag", "lag_ms"):

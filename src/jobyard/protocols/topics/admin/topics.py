@@ -16,6 +16,7 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import topic_queue, topic_setup
 from jobyard.engine.topics.routers import drop_routers_of
 from jobyard.engine.topics.topic_setup import config_of
+from jobyard.model.queue import is_topic
 from jobyard.model.topic.config import (
     FSYNC,
     QUEUE,
@@ -25,7 +26,7 @@ from jobyard.model.topic.config import (
 from jobyard.model.topic.router import is_router_name
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.http.long_calls import LongCall
-from jobyard.protocols.topics.admin.cursors import cursor_states
+from jobyard.protocols.topics.admin.topic_state import log_state, queue_state
 from jobyard.protocols.topics.answers import begin, finish, put_bool
 from jobyard.protocols.topics.api import may_see
 from jobyard.protocols.topics.body import invalid, query_flag, read_body
@@ -33,23 +34,18 @@ from jobyard.protocols.topics.find import (
     check_dead_letter_topic,
     drop_topic,
     find_queue,
-    incarnation_of,
-    is_topic,
     make_topic,
-    no_topic,
     wanted_config,
 )
 from jobyard.protocols.topics.limits import check_topics
-from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name, check_topic_name
+from jobyard.protocols.topics.names import EVENTS_TOPIC, check_topic_name
 from jobyard.protocols.topics.records.events import events_state, is_events
-from jobyard.protocols.topics.records.jobs import earliest_seq, written_ms
 from jobyard.wire.http.request import parse_query
 from jobyard.wire.json.write import write_texts
 from jobyard.wire.numbers import decimal
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
-    from jobyard.model.queue import Queue
     from jobyard.model.topic.log import LogTopic
     from jobyard.protocols.topics.door import TopicsDoor
 
@@ -106,78 +102,6 @@ def _check_type(name: str, is_type: str, config: TopicConfig) -> None:
             f"{name} is a {is_type}; the type of a topic cannot change",
             {"type": is_type},
         )
-
-
-def get_topic(door: TopicsDoor, call: HttpCall) -> None:
-    """GET /v0/topics/{topic}."""
-    name = call.params[0]
-    check_read_name(name)
-    yard = door.yard
-    log = yard.logs.get(name)
-    queue = find_queue(yard, name) if name != EVENTS_TOPIC else None
-    is_synced = False
-    if is_events(yard, name):
-        # Only durable rows are visible, so there is no sync to wait for.
-        state = events_state(yard)
-    elif log is not None:
-        state = _log_state(door, log, call.now_ms)
-        is_synced = log.config.durability == FSYNC
-    elif queue is not None:
-        state = _queue_state(door, queue)
-        is_synced = queue.is_synced
-    else:
-        raise no_topic(name)
-    cursors = cursor_states(door, name)
-    if cursors:
-        state["cursors"] = cursors
-    out = begin(name)
-    out.write(b",")
-    out.write(_printed(state)[1:-1])
-    call.await_batch(yard.journal.newest(), is_synced=is_synced)
-    finish(call, out)
-
-
-def _log_state(door: TopicsDoor, log: LogTopic, now_ms: i64) -> dict[str, object]:
-    logs.trim(door.yard, log, now_ms)
-    return {
-        "type": log.config.type,
-        "head_seq": int(log.next_seq - 1),
-        "head_row_seq": int(log.next_seq - 1),
-        "earliest_seq": int(log.earliest_seq),
-        "next_seq": int(log.next_seq),
-        "count": int(log.count),
-        "bytes": int(log.bytes),
-        "config": log.config.fields(),
-        "effective_priority": log.config.priority or 0,
-        "last_write_ts": int(log.last_write_ms) or None,
-        "last_read_ts": int(door.wall_ms(log.last_read_ms)) if log.last_read_ms else None,
-        "incarnation": incarnation_of(log),
-    }
-
-
-def _queue_state(door: TopicsDoor, queue: Queue) -> dict[str, object]:
-    config = config_of(queue)
-    counts = topic_queue.counts(queue)
-    written = written_ms(queue)
-    read = 0 if queue.topic_state is None else queue.topic_state.last_read_ms
-    return {
-        "type": QUEUE,
-        "head_seq": int(queue.next_seq - 1),
-        "earliest_seq": int(earliest_seq(queue)),
-        "next_seq": int(queue.next_seq),
-        "count": int(counts.count),
-        "bytes": int(counts.bytes),
-        "config": config.fields(),
-        "effective_priority": config.priority or 0,
-        "last_write_ts": int(door.wall_ms(written)) if written else None,
-        "last_read_ts": int(door.wall_ms(read)) if read else None,
-        "queue": {
-            "ready": int(counts.ready),
-            "in_flight": int(counts.in_flight),
-            "delayed": int(counts.delayed),
-            "dead_lettered": int(counts.dead_lettered),
-        },
-    }
 
 
 def list_topics(door: TopicsDoor, call: HttpCall) -> None:
@@ -287,18 +211,17 @@ def _line(door: TopicsDoor, name: str, now_ms: i64) -> dict[str, object]:
         state = events_state(door.yard)
         durability = FSYNC
     elif log is not None:
-        state = _log_state(door, log, now_ms)
+        state = log_state(door, log, now_ms)
         durability = log.config.durability
     else:
         queue = door.yard.queues[name]
-        state = _queue_state(door, queue)
+        state = queue_state(door, queue)
         durability = config_of(queue).durability
     wanted = ("head_seq", "earliest_seq", "count", "bytes", "effective_priority")
     line: dict[str, object] = {"topic": name, "type": state["type"]}
     line.update((field, state[field]) for field in wanted)
     line["durable"] = durability == FSYNC
-    if "incarnation" in state:
-        line["incarnation"] = state["incarnation"]
+    line["incarnation"] = state["incarnation"]
     return line
 
 

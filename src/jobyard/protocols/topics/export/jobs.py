@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.listing import jobs_by_seq_of
+from jobyard.engine.state.history import queue_incarnation
 from jobyard.engine.topics.topic_queue import record_meta_of
 from jobyard.errors import TextDamaged
 from jobyard.journal.bodies import place_text
 from jobyard.journal.history.reader import FAMILIES, STATE_WORDS
 from jobyard.model.family import BUNQUEUE, GLIDE
 from jobyard.model.job import BLOCKED, BYTES, DEAD, DELAYED, DONE, JSON, LEASED, READY, Job
+from jobyard.model.policy import NAME_DEFAULT
 from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.protocols.topics.body import invalid
 from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE, RowPage, RowSource
@@ -157,7 +159,7 @@ class JobColumns:
         lease = job.lease
         record_meta = record_meta_of(job)
         client_id.add_known(b"" if details is None else _encoded(details.custom_id))
-        name.add_known(_encoded(job.policy.name) if job.family in (BUNQUEUE, GLIDE) else b"")
+        name.add_known(_encoded(_name_of(job)))
         queue.add(self._queue_name)
         state.add(STATE_WORDS[job.state].encode())
         family.add(FAMILIES[job.family].encode())
@@ -169,6 +171,12 @@ class JobColumns:
 
 def _encoded(text: str) -> bytes:
     return text.encode(errors="replace") if text else b""
+
+
+def _name_of(job: Job) -> str:
+    """Return the name of a job; empty if its door names no jobs, or its writer did not."""
+    name = job.policy.name
+    return name if job.family in (BUNQUEUE, GLIDE) or name != NAME_DEFAULT else ""
 
 
 def _error_of(job: Job) -> str:
@@ -189,14 +197,16 @@ class JobsSource(RowSource):
         self._door = door
         self._queue = queue
         self._states = states
+        # A queue that was removed may go on under another number, for clients of other doors.
+        self._number: i64 = queue.number
 
     def fields(self) -> list[ArrowField]:
         """Return the columns of jobs."""
         return JOB_FIELDS
 
     def incarnation(self) -> str:
-        """Return the number of the queue, which a queue made again has not."""
-        return str(int(self._queue.number))
+        """Return the incarnation of the queue."""
+        return queue_incarnation(self._door.yard, self._queue)
 
     def head_seq(self) -> i64:
         """Return the newest seq that was assigned."""
@@ -216,7 +226,9 @@ class JobsSource(RowSource):
 
     def is_gone(self) -> bool:
         """Return whether the queue was removed."""
-        return self._door.yard.queues.get(self._queue.name) is not self._queue
+        queue = self._queue
+        is_other = self._number not in (0, queue.number)
+        return is_other or self._door.yard.queues.get(queue.name) is not queue
 
     def is_settled(self) -> bool:
         """Return False: a page shows changes that were made after the request."""

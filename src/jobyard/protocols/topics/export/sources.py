@@ -15,8 +15,7 @@ from jobyard.engine.logs.columns import DATA, META, VALUES, columns_between, cou
 from jobyard.engine.logs.read import gap_reason
 from jobyard.engine.state import history
 from jobyard.model.topic.history_columns import HistoryColumns
-from jobyard.model.topic.log import MIXED
-from jobyard.protocols.topics.find import incarnation_of
+from jobyard.model.topic.log import MIXED, incarnation_of
 from jobyard.protocols.topics.records import events as topic
 from jobyard.wire.arrow.stream import BINARY, INT64, TIMESTAMP, UTF8, ArrowField
 

@@ -16,7 +16,6 @@ from jobyard.engine.topics.topic_setup import config_of
 from jobyard.model.lease import NOBODY, Holder, Lease, Terms
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.topic.config import LEASE_MS_MAX, clamp_lease_ms
-from jobyard.model.topic.log import TopicFull, WriteTooLarge
 from jobyard.protocols.http.call import HttpCall, HttpRefused, PendingCall, UndoIfUnsent
 from jobyard.protocols.topics.answers import begin, finish, put_int
 from jobyard.protocols.topics.body import array, invalid, is_strict, read_body, text, whole
@@ -24,7 +23,6 @@ from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.records.jobs import write_lease
 from jobyard.protocols.topics.records.writes import NODE_MAX
-from jobyard.protocols.topics.records.written import queue_full, too_large
 from jobyard.protocols.topics.txn_fields import check_worker
 from jobyard.wire.json.read import JsonFields, integer_at
 from jobyard.wire.json.write import write_int
@@ -42,9 +40,9 @@ CLAIM_FIELDS: Final = frozenset(
     ("node", "max", "lease_ms", "wait_ms", "claim_id", "worker", "epoch", "strict")
 )
 ACK_FIELDS: Final = frozenset(("node", "seqs", "lease_ids", "strict"))
-NACK_FIELDS: Final = ACK_FIELDS | {"delay_ms"}
+DEAD_LETTER_FIELDS: Final = ACK_FIELDS | {"error"}
+NACK_FIELDS: Final = DEAD_LETTER_FIELDS | {"delay_ms"}
 EXTEND_FIELDS: Final = ACK_FIELDS | {"lease_ms", "worker", "epoch"}
-REDRIVE_FIELDS: Final = frozenset(("max", "strict"))
 
 CLAIM_MAX: Final = 1000
 SEQS_MAX: Final = 1000
@@ -256,7 +254,7 @@ def dead_letter(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/dead-letter."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
-    is_strict(fields, ACK_FIELDS)
+    is_strict(fields, DEAD_LETTER_FIELDS)
     node, seqs, names = _leases(fields)
     error = text(fields, b"error", ERROR_MAX)
     ended = topic_queue.give_up(door.yard, queue, node, seqs, names, call.now_ms, error=error)
@@ -290,31 +288,17 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     finish(call, out)
 
 
-def redrive(door: TopicsDoor, call: HttpCall) -> None:
-    """POST /v0/topics/{topic}/redrive."""
-    queue = queue_of(door.yard, call.params[0])
-    fields = read_body(call, may_be_empty=True)
-    is_strict(fields, REDRIVE_FIELDS)
-    most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
-    try:
-        count = topic_queue.redrive(door.yard, queue, most, call.now_ms)
-    except WriteTooLarge:
-        raise too_large() from None
-    except TopicFull:
-        raise queue_full(queue) from None
-    _answer_count(door, call, queue, b',"redriven":', count)
-
-
 def purge(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/purge."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=True)
     most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
     count = topic_queue.purge(door.yard, queue, most, call.now_ms)
-    _answer_count(door, call, queue, b',"purged":', count)
+    answer_count(door, call, queue, b',"purged":', count)
 
 
-def _answer_count(door: TopicsDoor, call: HttpCall, queue: Queue, key: bytes, count: i64) -> None:
+def answer_count(door: TopicsDoor, call: HttpCall, queue: Queue, key: bytes, count: i64) -> None:
+    """Answer with how many dead jobs and letters were changed."""
     out = begin(queue.name)
     put_int(out, key, count)
     call.await_batch(door.yard.journal.newest(), is_synced=queue.is_synced)

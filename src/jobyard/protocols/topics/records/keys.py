@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from jobyard.engine.logs import logs
 from jobyard.engine.state.record_keys import keys_of, known_keys
 from jobyard.engine.topics.topic_setup import config_of
-from jobyard.model.topic.config import FSYNC
+from jobyard.model.topic.config import FSYNC, QUEUE
 from jobyard.model.topic.new_keys import TooManyKeys
 from jobyard.protocols.topics.body import invalid, text
 from jobyard.protocols.topics.records.written import Written, too_many_keys
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.topic.config import TopicConfig
     from jobyard.model.topic.new_keys import NewKeys
+    from jobyard.protocols.http.call import HttpRefused
     from jobyard.wire.json.read import JsonFields
 
 # Of the key of a record and of that of a write, in bytes.
@@ -27,12 +28,23 @@ KEY_MAX: Final = 256
 
 def read_key(record: JsonFields) -> str:
     """Return the key of a record; empty if it has none."""
-    if record.kind(b"key") == KIND_ABSENT:
+    return read_label(record, b"key")
+
+
+def read_label(record: JsonFields, name: bytes) -> str:
+    """Return a short text of a record that is not empty if it is given."""
+    kind = record.kind(name)
+    if kind == KIND_ABSENT:
         return ""
-    key = text(record, b"key", KEY_MAX)
-    if not key and record.kind(b"key") != KIND_NIL:
-        raise invalid("key must not be empty")
-    return key
+    label = text(record, name, KEY_MAX)
+    if not label and kind != KIND_NIL:
+        raise invalid(f"{name.decode()} must not be empty")
+    return label
+
+
+def only_for_queues(name: bytes) -> HttpRefused:
+    """Return the refusal of a field of jobs in a record for a log."""
+    return invalid(f"{name.decode()} is for jobs, and the topic is a log")
 
 
 def find_duplicates(
@@ -47,6 +59,8 @@ def find_duplicates(
         config = log.config
     elif config is None:
         config = config_of(yard.queues[name])
+    if keys.job_ids and config.type != QUEUE:
+        raise only_for_queues(b"job_id")
     try:
         known_keys(yard, keys_of(yard, name), keys, config, now_ms)
     except TooManyKeys as full:

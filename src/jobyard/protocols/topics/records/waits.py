@@ -11,9 +11,10 @@ from jobyard.engine.logs import logs
 from jobyard.engine.state.history_watch import HistoryWatcher
 from jobyard.engine.state.timers import Alarm
 from jobyard.errors import TextDamaged
+from jobyard.model.queue import is_topic
 from jobyard.model.topic.log import LogPage, LogQuery, LogReader, LogTopic
 from jobyard.protocols.http.call import HttpCall, PendingCall, corrupt
-from jobyard.protocols.topics.find import is_topic, no_topic
+from jobyard.protocols.topics.find import no_topic
 from jobyard.protocols.topics.names import EVENTS_TOPIC
 from jobyard.protocols.topics.records.events import page_of_events
 from jobyard.protocols.topics.records.jobs import page_of_jobs

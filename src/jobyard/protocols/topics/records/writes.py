@@ -54,7 +54,9 @@ from jobyard.protocols.topics.records.keys import (
     KEY_MAX,
     find_duplicates,
     nothing_new,
+    only_for_queues,
     read_key,
+    read_label,
 )
 from jobyard.protocols.topics.records.written import (
     Written,
@@ -81,7 +83,7 @@ WRITE_FIELDS: Final = frozenset(
 PUBLISH_FIELDS: Final = WRITE_FIELDS | {"op", "request_id", "topic", "return_seqs"}
 RECORD_FIELDS: Final = frozenset(
     ("data", "data_b64", "meta", "tag", "node", "key", "delay_ms", "priority")
-)
+) | {"name", "job_id", "max_attempts"}
 CONFIG_FIELDS: Final = frozenset(TopicConfig().fields())
 META_MAX: Final = 16 << 10
 META_KEYS_MAX: Final = 64
@@ -89,6 +91,9 @@ TAG_MAX: Final = 256
 NODE_MAX: Final = 128
 WRITE_DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
+ATTEMPTS_MAX: Final = 1000
+# What only records for queues have.
+JOB_FIELDS: Final = (b"name", b"job_id", b"max_attempts")
 # A longer body is read in slices.
 BODY_AT_ONCE: Final = 64 << 10
 # Most keys of one object in such a body; no write needs more.
@@ -124,7 +129,7 @@ class WriteRecords:
         if keys is None:
             keys = NewKeys()
             for one in self.objects:
-                keys.add(read_key(one))
+                keys.add(read_key(one), read_label(one, b"job_id"))
             self.ahead_keys = keys
         return keys if keys.count > 0 else None
 
@@ -279,7 +284,7 @@ class WriteReading(Task):
         rows = given.ahead_rows
         if keys is None or rows is None:
             return
-        compare_keys(keys_of(self._yard, self._name), keys, now_ms)
+        compare_keys(self._yard, keys_of(self._yard, self._name), keys, now_ms)
         if keys.duplicates:
             rows.keep(keys.kept)
         given.ahead_kept = keys.kept
@@ -295,7 +300,7 @@ class WriteReading(Task):
         if self._is_strict:
             check_strict(one, RECORD_FIELDS)
         assert given.ahead_keys is not None
-        given.ahead_keys.add(read_key(one))
+        given.ahead_keys.add(read_key(one), read_label(one, b"job_id"))
         jobs = given.ahead_jobs
         if jobs is not None:
             record = record_of(one, given.node)
@@ -402,7 +407,7 @@ def write_given(
             raise HttpRefused(
                 409,
                 "two_kinds_of_keys",
-                "a write has an idempotency_key or records with keys, not both",
+                "a write has an idempotency_key or records with a key or job_id, not both",
             )
         find_duplicates(yard, name, config, keys, now_ms)
         if not keys.kept:
@@ -500,6 +505,7 @@ def _prepare(
 
 def _row(record: JsonFields, node: str) -> LogRecord:
     data, meta, is_binary = _data_and_meta(record)
+    _refuse_job_fields(record)
     tag = text(record, b"tag", TAG_MAX)
     named = text(record, b"node", NODE_MAX) or node
     return LogRecord(data, meta, tag, named, is_binary=is_binary)
@@ -517,7 +523,27 @@ def record_of(record: JsonFields, node: str) -> topic_queue.NewRecord:
     made.is_binary = is_binary
     made.delay_ms = delay_ms
     made.priority = priority
+    made.name = read_label(record, b"name")
+    made.job_id = read_label(record, b"job_id")
+    made.max_attempts = _max_attempts(record)
     return made
+
+
+def _max_attempts(record: JsonFields) -> i64:
+    """Return how often a job may be delivered; 0 if the record does not say."""
+    if record.kind(b"max_attempts") in (KIND_ABSENT, KIND_NIL):
+        return 0
+    most = whole(record, b"max_attempts", 0)
+    if not 1 <= most <= ATTEMPTS_MAX:
+        raise invalid(f"max_attempts must be a whole number from 1 to {ATTEMPTS_MAX}")
+    return most
+
+
+def _refuse_job_fields(record: JsonFields) -> None:
+    """Refuse what only jobs have in a record for a log."""
+    for name in JOB_FIELDS:
+        if record.kind(name) not in (KIND_ABSENT, KIND_NIL):
+            raise only_for_queues(name)
 
 
 def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes, bool]:

@@ -6,37 +6,40 @@ The rules in `schemas/records.py` apply here too.
 from typing import Final
 
 from jobyard.protocols.http.routes import RouteSchemas, Schema
-from jobyard.protocols.topics.admin.cursors import CURSOR_NAME_MAX
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
+from jobyard.protocols.topics.cursor_fields import CURSOR_NAME_MAX
 from jobyard.protocols.topics.schemas.basic import FLAG, MAYBE_FLAG, PERFORMANCE, WHOLE_NUMBER
 
 _TEXT: Final[Schema] = {"type": "string"}
+CURSOR_NAME: Final[Schema] = {"type": "string", "maxLength": CURSOR_NAME_MAX}
+# Of a cursor to set, besides its name.
+CURSOR_FIELDS: Final[dict[str, Schema]] = {
+    "seq": {**WHOLE_NUMBER, "description": "The last seq that the reader is done with."},
+    "incarnation": {
+        "type": ["string", "null"],
+        "maxLength": 64,
+        "description": "Refuse the request if the topic was created again since then.",
+    },
+    "hold": {
+        **MAYBE_FLAG,
+        "description": "Keep the records after seq, up to --hold-bytes. Default: as before.",
+    },
+    "force": {**MAYBE_FLAG, "description": "Allow the cursor to go back."},
+}
 _SET: Final[Schema] = {
     "title": "SetCursor",
     "type": "object",
     "required": ["seq"],
-    "properties": {
-        "seq": {**WHOLE_NUMBER, "description": "The last seq that the reader is done with."},
-        "incarnation": {
-            "type": ["string", "null"],
-            "maxLength": 64,
-            "description": "Refuse the request if the topic was created again since then.",
-        },
-        "hold": {
-            **MAYBE_FLAG,
-            "description": "Keep the records after seq, up to --hold-bytes. Default: as before.",
-        },
-        "force": {**MAYBE_FLAG, "description": "Allow the cursor to go back."},
-    },
+    "properties": CURSOR_FIELDS,
 }
 _FIELDS: Final[dict[str, Schema]] = {
-    "cursor": {"type": "string", "maxLength": CURSOR_NAME_MAX},
+    "cursor": CURSOR_NAME,
     "topic": TOPIC_NAME_SCHEMA,
     "seq": WHOLE_NUMBER,
     "incarnation": _TEXT,
     "hold": FLAG,
     "is_broken": {**FLAG, "description": "Records after seq were removed although it held them."},
-    "lag": {**WHOLE_NUMBER, "description": "Seqs after it; some may have no record."},
+    "lag": {**WHOLE_NUMBER, "description": "Records or rows after it; for a queue, jobs put."},
     "lag_ms": {**WHOLE_NUMBER, "description": "Age of the first record after it, 0 for none."},
     "updated_ms": WHOLE_NUMBER,
 }

@@ -5,6 +5,7 @@ from typing import Final
 from jobyard.model.topic.config import KEY_COUNT_MAX, KEY_WINDOW_MS_MAX
 from jobyard.protocols.http.routes import Schema
 from jobyard.protocols.topics.records.keys import KEY_MAX
+from jobyard.protocols.topics.records.writes import ATTEMPTS_MAX
 from jobyard.protocols.topics.schemas.basic import MAYBE_FLAG, SEQ, WHOLE_NUMBER
 
 # In the configuration of a topic.
@@ -28,6 +29,28 @@ RECORD_KEY: Final[Schema] = {
     "minLength": 1,
     "maxLength": KEY_MAX,
     "description": "A record whose key the topic knows is not written.",
+}
+# In a record for a queue.
+JOB_LABELS: Final[dict[str, Schema]] = {
+    "name": {
+        "type": ["string", "null"],
+        "minLength": 1,
+        "maxLength": KEY_MAX,
+        "description": "Name of the job, as doors show it that name jobs; only for queues.",
+    },
+    "job_id": {
+        "type": ["string", "null"],
+        "minLength": 1,
+        "maxLength": KEY_MAX,
+        "description": "Id of the job, unique among all queues: a record whose id a job has is not "
+        "written; only for queues.",
+    },
+    "max_attempts": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "maximum": ATTEMPTS_MAX,
+        "description": "Deliveries of this job instead of max_deliveries; only for queues.",
+    },
 }
 # In the answer to a write.
 KEYED_FIELDS: Final[dict[str, Schema]] = {

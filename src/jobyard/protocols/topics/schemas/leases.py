@@ -211,13 +211,8 @@ EXTENDED: Final[Schema] = {
     "required": list(EXTENDED_FIELDS),
     "properties": EXTENDED_FIELDS,
 }
-_MAX: Final[Schema] = {
+MAX: Final[Schema] = {
     **MAYBE_WHOLE,
     "description": f"Most jobs to change; at most {leases.CLAIM_MAX}.",
 }
-REDRIVE: Final[Schema] = {
-    "title": "Redrive",
-    "type": "object",
-    "properties": {"max": _MAX, "strict": STRICT},
-}
-PURGE: Final[Schema] = {"title": "Purge", "type": "object", "properties": {"max": _MAX}}
+PURGE: Final[Schema] = {"title": "Purge", "type": "object", "properties": {"max": MAX}}

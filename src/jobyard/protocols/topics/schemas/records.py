@@ -43,6 +43,7 @@ from jobyard.protocols.topics.schemas.basic import (
 )
 from jobyard.protocols.topics.schemas.cursors import CURSOR_STATE
 from jobyard.protocols.topics.schemas.keys import (
+    JOB_LABELS,
     KEY_CONFIG_FIELDS,
     KEYED_FIELDS,
     RECORD_KEY,
@@ -57,10 +58,10 @@ from jobyard.protocols.topics.schemas.leases import (
     GIVE_UP,
     NACK,
     PURGE,
-    REDRIVE,
     counted,
     ended,
 )
+from jobyard.protocols.topics.schemas.redrive import REDRIVE, REDRIVEN
 
 # -- topics -------------------------------------------------------------------------------------
 
@@ -160,12 +161,12 @@ _STATE: Final[Schema] = {
         **_STATE_FIELDS,
         "incarnation": {
             **ANY_TEXT,
-            "description": "Changes when the log is deleted and created again.",
+            "description": "Changes when the topic is deleted and created again.",
         },
         "read_only": {**FLAG, "description": "Only for _events."},
         "head_row_seq": {
             **WHOLE_NUMBER,
-            "description": "Only for logs: the last seq that is a record, or a row of _events.",
+            "description": "The last seq that is a record, a job, or a row of _events.",
         },
         "cursors": {"type": "array", "items": CURSOR_STATE},
         "queue": {
@@ -200,7 +201,7 @@ _LIST: Final[Schema] = {
                 "required": list(_LINE_FIELDS),
                 "properties": {
                     **_LINE_FIELDS,
-                    "incarnation": {**ANY_TEXT, "description": "Of a log, as its state shows it."},
+                    "incarnation": {**ANY_TEXT, "description": "As its state shows it."},
                 },
             },
         },
@@ -240,6 +241,7 @@ _NEW_RECORD: Final[Schema] = {
         "data": ANY_JSON,
         "data_b64": {**DATA_B64, "type": ["string", "null"]},
         "key": RECORD_KEY,
+        **JOB_LABELS,
         "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
         "node": {
             **MAYBE_NODE,
@@ -467,6 +469,12 @@ _KEY: Final = Parameter(
     place="header",
 )
 _IF_EMPTY: Final = Parameter("if_empty", FLAG, "Refuse if the topic has records.")
+_AFTER_SEQ: Final = Parameter(
+    "after_seq", WHOLE_NUMBER, "Wait for a row beyond this seq; needs wait_ms."
+)
+_WAIT_MS: Final = Parameter(
+    "wait_ms", WHOLE_NUMBER, "Wait at most this long for it, clamped to 30 seconds."
+)
 PAGING: Final = (
     Parameter("prefix", ANY_TEXT, "Only names that begin with this."),
     Parameter("page_size", WHOLE_NUMBER, "Entries per page, clamped to 1 to 1000."),
@@ -498,7 +506,9 @@ SHAPES: Final[dict[str, RouteSchemas]] = {
         answers={200: _MADE, 201: _MADE},
         refusals=(*BODY_REFUSALS, 403, 409, 429, 507),
     ),
-    f"GET {_ONE}": RouteSchemas(answers={200: _STATE}, refusals=(400, 404)),
+    f"GET {_ONE}": RouteSchemas(
+        query=(_AFTER_SEQ, _WAIT_MS), answers={200: _STATE}, refusals=(400, 404, 429)
+    ),
     f"DELETE {_ONE}": RouteSchemas(
         query=(_IF_EMPTY,), answers={200: _REMOVED}, refusals=(400, 403, 409, 507)
     ),
@@ -524,9 +534,7 @@ SHAPES: Final[dict[str, RouteSchemas]] = {
         GIVE_UP, ended("DeadLettered", "dead_lettered"), needs_body=True
     ),
     f"POST {_ONE}/extend": _queue_call(EXTEND, EXTENDED, needs_body=True),
-    f"POST {_ONE}/redrive": RouteSchemas(
-        REDRIVE, answers={200: counted("Redriven", "redriven")}, refusals=(*_QUEUE, 422)
-    ),
+    f"POST {_ONE}/redrive": RouteSchemas(REDRIVE, answers={200: REDRIVEN}, refusals=(*_QUEUE, 422)),
     f"POST {_ONE}/purge": _queue_call(PURGE, counted("Purged", "purged"), needs_body=False),
     f"GET {_ONE}/work": RouteSchemas(
         query=_WORKER, answers={}, texts=(EVENT_STREAM,), refusals=(400, 404, 409, 429)

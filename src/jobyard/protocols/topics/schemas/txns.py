@@ -7,7 +7,7 @@ from typing import Final
 
 from jobyard.protocols.http.routes import RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA, TXN_NAME_SCHEMA
-from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX
+from jobyard.protocols.topics.queue.leases import ERROR_MAX, NACK_DELAY_MS_MAX
 from jobyard.protocols.topics.records import writes
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
@@ -20,7 +20,8 @@ from jobyard.protocols.topics.schemas.basic import (
     SEQ,
     WHOLE_NUMBER,
 )
-from jobyard.protocols.topics.schemas.keys import RECORD_KEY, STRICT
+from jobyard.protocols.topics.schemas.cursors import CURSOR_FIELDS, CURSOR_NAME
+from jobyard.protocols.topics.schemas.keys import JOB_LABELS, RECORD_KEY, STRICT
 from jobyard.protocols.topics.schemas.leases import (
     CLAIM_ANSWER,
     EPOCH,
@@ -51,6 +52,7 @@ _RECORD: Final[Schema] = {
         "node": {"type": ["string", "null"], "maxLength": writes.NODE_MAX},
         "meta": {"anyOf": [META, {"type": "null"}]},
         "key": RECORD_KEY,
+        **JOB_LABELS,
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,
@@ -96,6 +98,10 @@ _STAGED_FIELDS: Final[dict[str, Schema]] = {
     "chunk": WHOLE_NUMBER,
     "rows": WHOLE_NUMBER,
     "bytes": WHOLE_NUMBER,
+    "rows_max": {
+        **WHOLE_NUMBER,
+        "description": "Most records of a commit; one with a key counts as two.",
+    },
     "duplicate": {**FLAG, "description": "Whether the chunk was staged before."},
     "performance": PERFORMANCE,
 }
@@ -109,7 +115,7 @@ _LEASE_ID: Final[Schema] = {
     "type": ["string", "null"],
     "description": "Not checked if it is empty, null or left out.",
 }
-_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": commit.ERROR_MAX}
+_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": ERROR_MAX}
 _DELAY: Final[Schema] = {
     "type": ["integer", "null"],
     "minimum": 0,
@@ -163,6 +169,20 @@ _COMMIT: Final[Schema] = {
         "acks": _ends([_LEASE_ID]),
         "nacks": _ends([_LEASE_ID, _DELAY, _ERROR]),
         "dead_letters": _ends([_LEASE_ID, _ERROR]),
+        "cursors": {
+            "type": ["array", "null"],
+            "maxItems": commit.CURSORS_MAX,
+            "description": "Set together with everything else, as with PUT.",
+            "items": {
+                "type": "object",
+                "required": ["topic", "cursor", "seq"],
+                "properties": {
+                    "topic": TOPIC_NAME_SCHEMA,
+                    "cursor": CURSOR_NAME,
+                    **CURSOR_FIELDS,
+                },
+            },
+        },
         "worker": WORKER,
         "epoch": EPOCH,
         "strict": STRICT,
@@ -200,6 +220,7 @@ _OUTCOME: Final[dict[str, Schema]] = {
         },
         "description": "Queue, seq and reason of each run that was not ended.",
     },
+    "cursors": {**WHOLE_NUMBER, "description": "How many cursors were set."},
 }
 _COMMITTED_FIELDS: Final[dict[str, Schema]] = {
     "txn": TXN_NAME_SCHEMA,
@@ -252,7 +273,7 @@ TXN_SHAPES: Final[dict[str, RouteSchemas]] = {
         _COMMIT,
         needs_body=True,
         answers={200: _COMMITTED},
-        refusals=(*_BODY, 410, 422, 500),
+        refusals=(*_BODY, 410, 416, 422, 500),
     ),
     f"GET {_CLAIM}": RouteSchemas(
         answers={200: CLAIM_ANSWER}, texts=(ARROW_STREAM,), refusals=(400, 403, 404, 409)

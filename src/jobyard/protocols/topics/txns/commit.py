@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics.commit_ends import EndKind, RunEnd
+from jobyard.engine.topics.stages import is_committed
 from jobyard.engine.topics.transactions import Commit, CommitPart, CommitRequest
 from jobyard.errors import Refused
 from jobyard.model.topic.config import TOPIC_NAME_MAX
@@ -27,7 +28,10 @@ from jobyard.protocols.topics.body import (
     is_strict,
     text,
 )
-from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX
+from jobyard.protocols.topics.cursor_fields import CURSOR_NAME_MAX, read_cursor
+from jobyard.protocols.topics.limits import check_cursors
+from jobyard.protocols.topics.names import check_read_name
+from jobyard.protocols.topics.queue.leases import ERROR_MAX, NACK_DELAY_MS_MAX
 from jobyard.protocols.topics.records.writes import KEYS_MAX, NODE_MAX
 from jobyard.protocols.topics.txn_fields import (
     check_id,
@@ -53,16 +57,19 @@ if TYPE_CHECKING:
 
 COMMIT_BODY_MAX: Final = 16 << 20
 PARTS_MAX: Final = 100_000
-ERROR_MAX: Final = 4096
+CURSORS_MAX: Final = 1000
 LEASE_ID_MAX: Final = 256
 
 _FIELDS: Final = frozenset(
     {"parts", "acks", "nacks", "dead_letters", "cursors", "worker", "epoch", "strict"}
 )
 _PART_FIELDS: Final = frozenset({"topic", "part", "attempt", "chunks", "rows"})
+_CURSOR_FIELDS: Final = frozenset({"topic", "cursor", "seq", "incarnation", "hold", "force"})
 _GROUP_FIELDS: Final = frozenset({"queue", "node", "items"})
 # The lists of a commit, in the order in which they are read.
-_LISTS: Final = (b"parts", b"acks", b"nacks", b"dead_letters")
+_LISTS: Final = (b"parts", b"acks", b"nacks", b"dead_letters", b"cursors")
+_PARTS: Final = 0
+_CURSORS: Final = 4
 _KINDS: Final = (-1, EndKind.ACK, EndKind.NACK, EndKind.DEAD_LETTER)
 # The most values of an item, by the kind of end.
 _WIDTHS: Final = (2, 4, 3)
@@ -84,6 +91,8 @@ class CommitCall(Task):
         self._is_strict: bool = False
         self._request = CommitRequest(call.params[0])
         self._digest = blake2b(digest_size=16)
+        # By topic.
+        self._cursor_names: dict[str, set[str]] = {}
         self._part_names: set[tuple[str, int]] = set()
         self._ending: set[tuple[str, int]] = set()
         # The list that is being read, and the items of its group that is: where the next begins.
@@ -121,8 +130,6 @@ class CommitCall(Task):
         self._is_strict = is_strict(fields, _FIELDS)
         request = self._request
         request.worker, request.epoch = worker_of(fields)
-        if fields.kind(b"cursors") not in (KIND_ABSENT, KIND_NIL):
-            raise invalid("a commit has no cursors")
         self._next_list()
 
     def _next_list(self) -> None:
@@ -132,6 +139,7 @@ class CommitCall(Task):
         while True:
             self._list += 1
             if self._list == len(_LISTS):
+                self._check_new_cursors()
                 self._request.digest = self._digest.hexdigest()
                 self.commit = Commit(self._door.yard, self._request)
                 return
@@ -157,8 +165,10 @@ class CommitCall(Task):
         if one is None:
             raise invalid(f"{_LISTS[self._list].decode()} must be an array of objects")
         check_twins(one)
-        if self._list == 0:
+        if self._list == _PARTS:
             self._read_part(one)
+        elif self._list == _CURSORS:
+            self._read_cursor(one)
         else:
             self._begin_group(one)
         return _UNITS
@@ -180,6 +190,38 @@ class CommitCall(Task):
         self._request.parts.append(CommitPart(topic, number, attempt, chunks, rows))
         numbers = f"{int(number)} {int(attempt)} {int(chunks)} {int(rows)}"
         self._digest.update(f"part {topic} {numbers}\n".encode())
+
+    def _read_cursor(self, one: JsonFields) -> None:
+        if self._is_strict:
+            check_strict(one, _CURSOR_FIELDS)
+        topic = text(one, b"topic", TOPIC_NAME_MAX)
+        check_read_name(topic)
+        check_name(self._call, topic)
+        name = text(one, b"cursor", CURSOR_NAME_MAX)
+        change = read_cursor(self._door.yard, self._call, topic, name, one)
+        names = self._cursor_names.setdefault(topic, set())
+        if name in names:
+            raise invalid(f"cursor {name} of topic {topic} is named twice")
+        if len(self._request.cursors) >= CURSORS_MAX:
+            raise invalid(f"a commit has at most {CURSORS_MAX} cursors")
+        names.add(name)
+        self._request.cursors.append(change)
+        self._digest.update(f"cursor {change.summary()}\n".encode())
+
+    def _check_new_cursors(self) -> None:
+        """Refuse to create cursors beyond the limits, unless the commit was made before."""
+        yard = self._door.yard
+        if is_committed(yard, self._request.name):
+            return
+        in_all: i64 = 0
+        for topic, names in self._cursor_names.items():
+            of_topic: i64 = 0
+            for name in names:
+                if yard.cursors.get(topic, name) is None:
+                    of_topic += 1
+            in_all += of_topic
+            if of_topic > 0:
+                check_cursors(self._door, topic, of_topic, in_all)
 
     def _begin_group(self, one: JsonFields) -> None:
         if self._is_strict:

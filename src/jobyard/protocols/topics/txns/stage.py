@@ -9,11 +9,10 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import stages
-from jobyard.engine.topics.staged_rows import StagedRow, draft_staged
+from jobyard.engine.topics.staged_rows import ChunkDraft, StagedRow
 from jobyard.errors import Refused
 from jobyard.model.topic.config import TOPIC_NAME_MAX
 from jobyard.model.topic.key_table import digest_of
-from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import ChunkPlace
 from jobyard.protocols.http.call import HttpRefused
 from jobyard.protocols.http.long_calls import LongCall
@@ -33,7 +32,13 @@ from jobyard.protocols.topics.find import find_queue, no_topic
 from jobyard.protocols.topics.limits import check_bytes
 from jobyard.protocols.topics.names import check_topic_name
 from jobyard.protocols.topics.records.keys import read_key
-from jobyard.protocols.topics.records.writes import KEYS_MAX, RECORDS_MAX, record_of, too_many
+from jobyard.protocols.topics.records.writes import (
+    KEYS_MAX,
+    RECORD_FIELDS,
+    RECORDS_MAX,
+    record_of,
+    too_many,
+)
 from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields
@@ -53,9 +58,7 @@ CHUNKS_MAX: Final = 1 << 20
 QUEUE_NAME_MAX: Final = 256
 
 _FIELDS: Final = frozenset({"topic", "part", "attempt", "chunk", "records", "strict"})
-_RECORD_FIELDS: Final = frozenset(
-    {"data", "data_b64", "meta", "tag", "node", "delay_ms", "priority", "with", "key"}
-)
+_RECORD_FIELDS: Final = RECORD_FIELDS | {"with"}
 _RECORD_UNITS: Final = 3
 _KEYED_UNITS: Final = 4
 _BYTES_PER_UNIT: Final = 1024
@@ -73,7 +76,9 @@ class StageReading(Task):
         self._fields: JsonFields | None = None
         self._is_strict: bool = False
         self._node: str = ""
-        self.items = LogRows(0, 0, 0)
+        self.draft = ChunkDraft()
+        # Whether a record has fields that only jobs have.
+        self.has_job_fields: bool = False
 
     def fields(self) -> JsonFields:
         """Return the fields of a body that was read to its end."""
@@ -111,11 +116,12 @@ class StageReading(Task):
         check_twins(one)
         if self._is_strict:
             check_strict(one, _RECORD_FIELDS)
-        if self.items.count() >= RECORDS_MAX:
+        if self.draft.rows.count() >= RECORDS_MAX:
             raise too_many()
         row = _row_of(one)
-        draft_staged(self.items, row)
-        if self.items.is_too_large:
+        self.has_job_fields = self.has_job_fields or row.is_for_queue()
+        self.draft.add(row)
+        if self.draft.rows.is_too_large:
             raise HttpRefused(400, "record_too_large", "the labels of a record are too long")
         units: i64 = _RECORD_UNITS if not row.key_digest else _KEYED_UNITS
         return units + len(row.data) // _BYTES_PER_UNIT
@@ -127,6 +133,9 @@ def _row_of(one: JsonFields) -> StagedRow:
     row.is_binary = record.is_binary
     row.delay_ms = record.delay_ms
     row.priority = record.priority
+    row.name = record.name
+    row.job_id = record.job_id
+    row.max_attempts = record.max_attempts
     key = read_key(one)
     if key:
         row.key_digest = digest_of(key)
@@ -157,15 +166,16 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     name = call.params[0]
     fields = reading.fields()
     topic = staged_topic(door, call, fields)
+    if reading.has_job_fields and topic in door.yard.logs:
+        raise invalid("name, job_id and max_attempts are for jobs, and the topic is a log")
     part = needed_whole(fields, b"part", PART_MAX)
     attempt = needed_whole(fields, b"attempt", ATTEMPT_MAX)
     number = needed_whole(fields, b"chunk", CHUNKS_MAX - 1)
     place = ChunkPlace(topic, part, attempt, number)
-    items = reading.items
-    if door.limits.total_bytes > 0:
-        check_bytes(door, items.content_size, call.now_ms)
+    if door.limits.total_bytes > 0 and stages.is_new_chunk(door.yard, name, place):
+        check_bytes(door, reading.draft.rows.content_size, call.now_ms)
     try:
-        staged = stages.stage(door.yard, name, place, items, call.now_ms)
+        staged = stages.stage(door.yard, name, place, reading.draft, call.now_ms)
     except Refused as refused:
         raise in_http(refused) from None
     out = begin(topic)
@@ -176,6 +186,7 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     put_int(out, b',"chunk":', number)
     put_int(out, b',"rows":', staged.rows)
     put_int(out, b',"bytes":', staged.size)
+    put_int(out, b',"rows_max":', door.yard.txns.rows_max)
     put_bool(out, b',"duplicate":', value=staged.is_duplicate)
     call.await_batch(staged.batch)
     finish(call, out)

@@ -342,6 +342,7 @@ def test_a_line_of_the_list(api: TopicsClient) -> None:
             "head_seq": 1,
             "earliest_seq": 1,
             "count": 1,
+            "incarnation": said(api.ask("GET", "/v0/topics/b"))["incarnation"],
             "bytes": 3,
             "durable": False,
             "effective_priority": 0,

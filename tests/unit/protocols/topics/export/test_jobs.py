@@ -233,3 +233,50 @@ def test_only_queues_have_jobs(api: TopicsClient) -> None:
     assert answer.refusal == (409, "wrong_incarnation")
     answer = api.ask("GET", "/v0/topics/q/export?jobs=ready&to_seq=9")
     assert answer.refusal == (416, "out_of_range")
+
+
+@pytest.mark.parametrize("has_storage", [True, False])
+def test_a_queue_that_was_removed_and_made_again_is_another(*, has_storage: bool) -> None:
+    site = BareTopics(MemoryStorage() if has_storage else None)
+    api = site.api
+    api.put("q", type="queue")
+    first = api.state("q")["incarnation"]
+    api.write("q", 1)
+    assert api.state("q")["incarnation"] == first
+    assert exported(site, "q/export?jobs=ready").headers["topics-incarnation"] == first
+    if has_storage:
+        site = site.after_a_crash()
+        api = site.api
+        assert api.state("q")["incarnation"] == first
+    # A client of another door watches it all the time.
+    watcher = site.beanstalk()
+    watcher.say(b"watch q\r\n")
+    assert api.ask("DELETE", "/v0/topics/q").status == 200
+    api.put("q", type="queue")
+    api.write("q", 2)
+    state = api.state("q")
+    assert (state["head_seq"], state["incarnation"] != first) == (1, True)
+    answer = api.ask("GET", f"/v0/topics/q/export?jobs=ready&incarnation={first}")
+    assert answer.refusal == (409, "wrong_incarnation")
+    (line,) = [one for one in api.ask("GET", "/v0/topics").json["topics"] if one["topic"] == "q"]
+    assert line["incarnation"] == state["incarnation"]
+    cursor = {"seq": 1, "incarnation": state["incarnation"]}
+    assert api.ask("PUT", "/v0/topics/q/cursors/c", cursor).status == 201
+    cursor["incarnation"] = first
+    assert api.ask("PUT", "/v0/topics/q/cursors/c", cursor).refusal == (409, "wrong_incarnation")
+
+
+def test_an_export_of_a_queue_that_another_door_still_uses_ends_with_it() -> None:
+    site = BareTopics(MemoryStorage())
+    api, reader = site.connect(), site.connect()
+    api.put("q", type="queue")
+    api.write("q", *range(PAGE_JOBS + 1))
+    site.beanstalk().say(b"watch q\r\n")
+    begin(reader, "q/export?jobs=ready")
+    assert api.ask("DELETE", "/v0/topics/q").status == 200
+    api.put("q", type="queue")
+    api.write("q", *range(PAGE_JOBS + 1))
+    for _ in range(30):
+        site.tick(2)
+    assert reader.session.is_finished
+    assert b"\r\n0\r\n" not in reader.unread

@@ -134,6 +134,27 @@ def test_a_reader_who_waits_is_answered_when_a_row_is_durable(site: StreamsSite)
     assert b'"records":[]' in late.end_turn()
 
 
+def test_the_state_is_awaited_until_a_row_is_durable(site: StreamsSite) -> None:
+    _, state = site.ask("GET", PATH)
+    line = site.connect()
+    line.send("GET", f"{PATH}?after_seq={state['head_row_seq']}&wait_ms=5000")
+    assert line.end_turn() == b""
+    # Records of logs move `head_seq` and are not rows.
+    site.write("mails", 2)
+    site.commit()
+    assert line.end_turn() == b""
+    site.write("jobs", 2)
+    assert line.end_turn() == b""
+    site.commit()
+    answer = line.end_turn()
+    assert b'"head_row_seq":%d,' % site.yard.journal.history.last_row in answer
+    late = site.connect()
+    late.send("GET", f"{PATH}?after_seq={1 << 40}&wait_ms=50")
+    assert late.end_turn() == b""
+    site.jump(50)
+    assert b'"head_row_seq"' in late.end_turn()
+
+
 def test_who_comes_too_late_is_told_so(site: StreamsSite) -> None:
     journal = site.yard.journal
     queue = site.yard.queues["jobs"]

@@ -7,6 +7,7 @@ import pytest
 from tests.support.clients.http import Reply
 from tests.support.clients.topics import TopicsClient, said
 from tests.support.doors.topics import BareTopics
+from tests.support.site.site import ALL_HISTORY
 from tests.support.site.storage import MemoryStorage
 
 
@@ -160,6 +161,66 @@ def test_a_waiting_claim_gets_a_job_once_the_commit_is_complete(
     answer = waiting.hear()
     assert answer is not None
     assert len(answer.json["claimed"]) == 6
+
+
+# -- errors -----------------------------------------------------------------------------------
+
+LONG = "x" * 4093 + "\N{SNOWMAN}"
+
+
+def kept_events(site: BareTopics, seen_seq: int) -> list[dict[str, Any]]:
+    site.commit()
+    rows = site.api.diff("_events", from_seq=seen_seq, limit=1000)["records"]
+    return [one["data"] for one in rows]
+
+
+@pytest.mark.parametrize("error", ["broken", '\x01"\N{SNOWMAN}', LONG, ""])
+def test_errors_are_kept_as_those_of_single_calls_are(error: str) -> None:
+    site = BareTopics(MemoryStorage(), window=ALL_HISTORY)
+    api = site.api
+    api.put("q", type="queue", dead_letter="letters", max_deliveries=9)
+    api.put("plain", type="queue")
+    api.write("q", "a", "b", "c", "d")
+    api.write("plain", "e", "f")
+    held = claimed(api, 4)
+    others = [one["$seq"] for one in api.claim("plain", max=2, node="w")["claimed"]]
+    site.commit()
+    seen = api.diff("_events", limit=1000)["head_seq"]
+    nacks = [*group([[*held[0], 0, error]])]
+    letters = [*group([[*held[1], error]]), *group([[others[0], "", error]], queue="plain")]
+    answer = said(commit(api, nacks=nacks, dead_letters=letters))
+    assert (answer["nacked"], answer["dead_lettered"], answer["skipped"]) == (1, 2, [])
+    in_commit = kept_events(site, seen)
+    seen = api.diff("_events", limit=1000)["head_seq"]
+    api.ok("q/nack", {"node": "w", "seqs": [held[2][0]], "delay_ms": 0, "error": error})
+    api.ok("q/dead-letter", {"node": "w", "seqs": [held[3][0]], "error": error})
+    api.ok("plain/dead-letter", {"node": "w", "seqs": [others[1]], "error": error})
+    alone = kept_events(site, seen)
+    shown = [(one["event"], one["queue"], one.get("error"), one.get("reason")) for one in alone]
+    assert [
+        (one["event"], one["queue"], one.get("error"), one.get("reason")) for one in in_commit
+    ] == shown
+    assert len(shown) == 3
+    assert all(one[2] == (error or None) for one in shown)
+    after = site.again()
+    jobs = [after.yard.jobs.get(job_id) for job_id in (1, 3, 5, 6)]
+    kept = ["" if job is None or job.details is None else job.details.last_error for job in jobs]
+    assert kept == [error] * 4
+    metas = [one["meta"] for one in after.api.diff("letters")["records"]]
+    assert [one.get("$dead_letter_error") for one in metas] == [error or None] * 2
+    assert [one["$dead_letter_reason"] for one in metas] == ["given_up"] * 2
+    after.check()
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize("wrong", ["x" * 4097, "\N{SNOWMAN}" * 1366, 7, ["x"]])
+def test_an_error_has_at_most_four_kilobytes(api: TopicsClient, wrong: object) -> None:
+    held = claimed(api)
+    nack: list[object] = [*held[0], 0, wrong]
+    assert commit(api, nacks=group([nack])).refusal == (400, "invalid_request")
+    letter: list[object] = [*held[0], wrong]
+    assert commit(api, dead_letters=group([letter])).refusal == (400, "invalid_request")
+    assert states(api) == (0, 6, 6)
 
 
 # -- fences -----------------------------------------------------------------------------------

@@ -62,7 +62,8 @@ def topics(api: TopicsClient) -> None:
 def test_what_is_staged_is_told_and_not_seen(site: BareTopics, api: TopicsClient) -> None:
     found = said(stage(api, "log", "a", "b", part=3, attempt=7, chunk=2))
     place = {"topic": "log", "txn": "t", "part": 3, "attempt": 7, "chunk": 2}
-    assert found == {**place, "rows": 2, "bytes": 6, "duplicate": False}
+    counts = {"rows": 2, "bytes": 6, "rows_max": 100_000}
+    assert found == {**place, **counts, "duplicate": False}
     assert data_of(api, "log") == []
     assert api.state("log")["head_seq"] == 0
     names = [one["topic"] for one in said(api.ask("GET", "/v0/topics"))["topics"]]
@@ -78,6 +79,64 @@ def test_a_chunk_that_is_sent_again_is_staged_once(api: TopicsClient) -> None:
     assert said(stage(api, "log", "a", "b")) == {**first, "duplicate": True}
     assert stage(api, "log", "other").refusal == (409, "txn_differs")
     assert said(commit(api, part("log", 2)))["topics"]["log"]["written"] == 2
+
+
+RECORD: dict[str, object] = {"data": "abc", "meta": {"a": 1}, "tag": "t", "key": "k"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"data": "abd"},
+        {"data_b64": "YWJj", "data": ...},
+        {"meta": {"a": 2}},
+        {"tag": "u"},
+        {"tag": ..., "node": "t"},
+        {"key": "l"},
+        {"with": ["q", 1]},
+        {"priority": 1},
+    ],
+)
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_chunk_of_the_same_size_with_other_content(
+    other: dict[str, object], *, is_restarted: bool
+) -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("log", type="log")
+    first = said(stage(site.api, "log", records=[RECORD, {"data": 1}]))
+    if is_restarted:
+        site = site.again()
+    changed = {key: value for key, value in {**RECORD, **other}.items() if value is not ...}
+    answer = stage(site.api, "log", records=[changed, {"data": 1}])
+    assert answer.refusal == (409, "txn_differs")
+    assert stage(site.api, "log", records=[{"data": 1}, RECORD]).refusal == (409, "txn_differs")
+    again = said(stage(site.api, "log", records=[RECORD, {"data": 1}]))
+    assert again == {**first, "duplicate": True}
+    assert said(commit(site.api, part("log", 2)))["topics"]["log"]["written"] == 2
+    assert data_of(site.api, "log") == ["abc", 1]
+    site.check()
+
+
+def test_the_split_into_records_is_part_of_the_content(api: TopicsClient) -> None:
+    api.put("log", type="log")
+    said(stage(api, "log", records=[{"data": 12}, {"data": 3}]))
+    answer = stage(api, "log", records=[{"data": 1}, {"data": 23}])
+    assert answer.refusal == (409, "txn_differs")
+
+
+def test_other_content_after_an_abort() -> None:
+    site = BareTopics(MemoryStorage())
+    site.api.put("log", type="log")
+    said(stage(site.api, "log", "a"))
+    assert abort(site.api).status == 200
+    assert not said(stage(site.api, "log", "b"))["duplicate"]
+    after = site.again()
+    assert stage(after.api, "log", "a").refusal == (409, "txn_differs")
+    assert said(stage(after.api, "log", "b"))["duplicate"]
+    assert look(after.api)["rows"] == 1
+    assert said(commit(after.api, part("log", 1)))["topics"]["log"]["written"] == 1
+    assert data_of(after.api, "log") == ["b"]
+    after.check()
 
 
 @pytest.mark.usefixtures("topics")
@@ -139,7 +198,7 @@ def test_stages_are_bounded(site: BareTopics, api: TopicsClient) -> None:
     assert stage(api, "log", "abc").status == 200
     answer = stage(api, "log", "abcdef", chunk=1)
     assert answer.refusal == (429, "throttled")
-    assert answer.json["error"]["detail"] == {"limit": "txn_stage_bytes"}
+    assert answer.json["error"]["detail"] == {"limit": "txn_stage_bytes", "max": 10}
     site.yard.txns.txns_max = 1
     assert stage(api, "log", "x", txn="other").json["error"]["detail"] == {"limit": "txn_max"}
     assert commit(api, txn="other").refusal == (429, "throttled")
@@ -166,6 +225,7 @@ def test_a_commit_writes_all_parts_in_order(site: BareTopics, api: TopicsClient)
     log = {"first_seq": 2, "last_seq": 5, "written": 4, "duplicates": 0, "left_out": 0}
     queue = {"first_seq": 1, "last_seq": 2, "written": 2, "duplicates": 0, "left_out": 0}
     counts = {"acked": 0, "nacked": 0, "dead_lettered": 0, "skipped": []}
+    counts["cursors"] = 0
     outcome = {"topics": {"log": log, "q": queue}, **counts}
     assert found == {"txn": "t", "state": "committed", **outcome, "duplicate": False}
     assert data_of(api, "log") == ["before", "a", "ä", "b", "c"]
