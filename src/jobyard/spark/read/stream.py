@@ -50,6 +50,9 @@ IDLE_WAIT_MS: Final = 1000
 _NO_LONGER: Final = frozenset(
     {"cursor_behind", "topic_not_found", "wrong_incarnation", "out_of_range"}
 )
+# How long the server keeps a call for news. A query that is stopped ends with that call at the
+# latest, so it is short.
+IDLE_WAIT_MS: Final = 1000
 # What Spark stores as JSON; its classes say no more either.
 Form = dict[str, Any]
 
