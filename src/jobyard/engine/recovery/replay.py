@@ -340,16 +340,16 @@ class Replay:
             self._yard.bodies.recall_result(job)
 
     def _lease(self, data: bytes, pos: i64, segment: Segment) -> None:
+        journal = self._journal
         job_id = read_i64_le(data, pos + 8)
+        journal.newest_event_ms = read_i64_le(data, pos + 24) + self._offset_ms
         if self._runs.is_on:
-            # Also of a job whose base follows, because compaction has moved it.
+            # Also if the job comes later, since compaction has copied it during the run.
             run = OpenRun(data, pos, self._record_shift + self.records_count, self._offset_ms)
             self._runs.begin(job_id, run, segment.number)
         job = self._yard.jobs.get(job_id)
         if job is None:
             return
-        journal = self._journal
-        journal.newest_event_ms = read_i64_le(data, pos + 24) + self._offset_ms
         self._catch_up(job, journal.newest_event_ms)
         self._yard.apply_taken(job, None)
         journal.live_bytes.trail(job, segment)

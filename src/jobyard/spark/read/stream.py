@@ -43,9 +43,6 @@ from jobyard.spark.read.states import (
 
 NOW: Final = Position(edge=LATEST)
 NOWHERE: Final = Reached("", 0)
-# How long the server keeps a call for news. A query that is stopped ends with that call at the
-# latest, so it is short.
-IDLE_WAIT_MS: Final = 1000
 # Refusals of a cursor that say that the topic is not what it was, or that it is further already.
 _NO_LONGER: Final = frozenset(
     {"cursor_behind", "topic_not_found", "wrong_incarnation", "out_of_range"}

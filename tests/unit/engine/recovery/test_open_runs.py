@@ -87,6 +87,28 @@ def test_a_row_that_did_not_reach_the_disk_is_written_by_the_next_start() -> Non
     assert [row.event for row in rows_of(opened(storage))].count(ABANDONED) == 1
 
 
+def test_a_run_is_abandoned_though_its_job_was_copied_meanwhile() -> None:
+    """The claim is replayed before the job then: its first base is gone."""
+    site = opened(MemoryStorage())
+    job = site.put(b"x")
+    filler = [site.put(b"y" * 3000, "filler") for _ in range(60)]
+    site.commit()
+    for one in filler:
+        erase(site.yard, one, site.now_ms)
+    site.jump(ALL_HISTORY[0] + 1)
+    site.put(b"z" * 3000, "filler")
+    site.commit()
+    site.take(site.connect().lease_set)
+    site.commit()
+    first = int(job.place >> 32)
+    site.compact()
+    assert first not in site.journal.segments
+    site = killed(site)
+    assert [int(row.job_id) for row in rows_of(site, CLAIMED)] == [job.id]
+    assert [int(row.job_id) for row in rows_of(site, ABANDONED)] == [job.id]
+    site.check()
+
+
 def test_runs_that_ended_are_not_abandoned() -> None:
     site = opened(MemoryStorage())
     lease_set = site.connect().lease_set
