@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jobyard.engine.topics.staged_rows import read_staged
+from jobyard.model.topic.txn import TXN_ROWS_MAX
 from sim.state import Violation
 from sim.topics.keys import key_of
 from sim.topics.nouns import Ask, Refusal, Reply, compact
@@ -167,6 +168,7 @@ def stage(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
         "chunk": place[3],
         "rows": count,
         "bytes": size,
+        "rows_max": TXN_ROWS_MAX,
         "duplicate": is_known,
     }, 0 if is_known else model.batch
 
