@@ -140,10 +140,13 @@ class Queue:
             if too_many <= 0 and too_long <= 0:
                 break
 
-    def produce(self, contents: list[Content], key: str, now: int, batch: int) -> int:
-        """Add jobs; return the first seq."""
+    def produce(
+        self, contents: list[Content], key: str, now: int, batch: int, *, has_room: bool = False
+    ) -> int:
+        """Add jobs; return the first seq. If there `has_room`, nothing is evicted."""
         size = sum(one.size(is_job=True) for one in contents)
-        self.evict_for(len(contents), size)
+        if not has_room:
+            self.evict_for(len(contents), size)
         first = self.next_seq
         for content in contents:
             self.jobs[self.next_seq] = Job(self.next_seq, content, now, batch)

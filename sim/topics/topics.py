@@ -92,7 +92,8 @@ class Topics:
         known = queue.known(key, self.now) if key else None
         if known is not None:
             return known, True
-        first = queue.produce(contents, key, self.now, self.batch)
+        # A commit has made room, before jobs that it ends came back.
+        first = queue.produce(contents, key, self.now, self.batch, has_room=self._is_held)
         return Write(first, queue.head, self.now, self.batch), False
 
     def enter_job(self, queue: Queue, content: Content) -> Write:
