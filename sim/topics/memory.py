@@ -383,7 +383,8 @@ def _adopt_queue(yard: Yard, found: YardQueue, now: int) -> Queue:
         queue.jobs[job.seq] = job
     for item in found.dead.live():
         assert isinstance(item, Outcome)
-        queue.bury(queue.jobs[int(item.job.key)])
+        job = queue.jobs[int(item.job.key)]
+        queue.bury(job, job.freed)
     queue.cursor = cursor_of(yard, found.name)
     queue.next_seq = int(found.next_seq)
     queue.cap_floor, queue.ttl_floor = int(topic_state.cap_floor), int(topic_state.ttl_floor)

@@ -62,9 +62,9 @@ class Queue:
         """Return the dead jobs, the first that died first."""
         return sorted((job for job in self.jobs.values() if job.buried), key=attrgetter("buried"))
 
-    def bury(self, job: Job) -> None:
+    def bury(self, job: Job, now: int) -> None:
         """Make a held job dead."""
-        self.free(job, 0, job.freed)
+        self.free(job, 0, now)
         self.burials += 1
         job.buried = self.burials
 

@@ -218,7 +218,7 @@ class Topics:
                 self.reach("dead letter of a commit")
                 return
             self.reach("letter refused by its log")
-        queue.bury(job)
+        queue.bury(job, self.now)
         job.error = error or job.error
 
     def _is_letter(self, queue: Queue, job: Job, reason: str, error: str) -> bool:
@@ -270,9 +270,13 @@ class Topics:
         self._ring()
         self.txns.expire(self.now, self.batch, self.reach)
         for log in self.logs.values():
-            if int(self.yard.logs[log.name].ttl_floor) != log.ttl_floor:
+            found = self.yard.logs[log.name]
+            if int(found.ttl_floor) != log.ttl_floor:
                 self.reach("records outlived their time")
                 log.trim(self.now)
+            elif int(found.cap_floor) != log.cap_floor:
+                # Checked for its time to live, it lost what a cursor no longer holds.
+                log.trim_excess()
             for ask in list(log.waiting):
                 if ask.until <= self.now:
                     self.reach("reader waited in vain")
