@@ -99,7 +99,8 @@ def _redrive_named(
 
 
 def _has(fields: JsonFields, name: bytes) -> bool:
-    return fields.kind(name) not in (KIND_ABSENT, KIND_NIL)
+    """Return whether a field is given; null is not the same as nothing."""
+    return fields.kind(name) != KIND_ABSENT
 
 
 def _ids(fields: JsonFields, name: bytes) -> list[int]:
@@ -120,6 +121,8 @@ def _ids(fields: JsonFields, name: bytes) -> list[int]:
 def _patch(fields: JsonFields) -> BodyPatch | None:
     if not _has(fields, b"patch"):
         return None
+    if fields.kind(b"patch") == KIND_NIL:
+        raise invalid("patch must not be null")
     start, end = fields.find(b"patch")
     if end - start > PATCH_MAX:
         raise invalid(f"patch must be at most {PATCH_MAX} bytes long")

@@ -9,6 +9,7 @@ from jobyard.engine.state.record_keys import keys_of, known_keys
 from jobyard.engine.topics.topic_setup import config_of
 from jobyard.model.topic.config import FSYNC, QUEUE
 from jobyard.model.topic.new_keys import TooManyKeys
+from jobyard.protocols.http.call import HttpRefused
 from jobyard.protocols.topics.body import invalid, text
 from jobyard.protocols.topics.records.written import Written, too_many_keys
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
     from jobyard.model.topic.config import TopicConfig
     from jobyard.model.topic.new_keys import NewKeys
-    from jobyard.protocols.http.call import HttpRefused
     from jobyard.wire.json.read import JsonFields
 
 # Of the key of a record and of that of a write, in bytes.
@@ -42,9 +42,10 @@ def read_label(record: JsonFields, name: bytes) -> str:
     return label
 
 
-def only_for_queues(name: bytes) -> HttpRefused:
-    """Return the refusal of a field of jobs in a record for a log."""
-    return invalid(f"{name.decode()} is for jobs, and the topic is a log")
+def only_for_queues() -> HttpRefused:
+    """Return the refusal of a record for a log that has fields of a job."""
+    message = "name, job_id and max_attempts are for jobs, and the topic is a log"
+    return HttpRefused(409, "not_a_queue", message)
 
 
 def find_duplicates(
@@ -60,7 +61,7 @@ def find_duplicates(
     elif config is None:
         config = config_of(yard.queues[name])
     if keys.job_ids and config.type != QUEUE:
-        raise only_for_queues(b"job_id")
+        raise only_for_queues()
     try:
         known_keys(yard, keys_of(yard, name), keys, config, now_ms)
     except TooManyKeys as full:

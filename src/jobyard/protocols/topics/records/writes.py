@@ -543,7 +543,7 @@ def _refuse_job_fields(record: JsonFields) -> None:
     """Refuse what only jobs have in a record for a log."""
     for name in JOB_FIELDS:
         if record.kind(name) not in (KIND_ABSENT, KIND_NIL):
-            raise only_for_queues(name)
+            raise only_for_queues()
 
 
 def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes, bool]:

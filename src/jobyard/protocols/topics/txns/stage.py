@@ -31,7 +31,7 @@ from jobyard.protocols.topics.body import (
 from jobyard.protocols.topics.find import find_queue, no_topic
 from jobyard.protocols.topics.limits import check_bytes
 from jobyard.protocols.topics.names import check_topic_name
-from jobyard.protocols.topics.records.keys import read_key
+from jobyard.protocols.topics.records.keys import only_for_queues, read_key
 from jobyard.protocols.topics.records.writes import (
     KEYS_MAX,
     RECORD_FIELDS,
@@ -167,7 +167,7 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     fields = reading.fields()
     topic = staged_topic(door, call, fields)
     if reading.has_job_fields and topic in door.yard.logs:
-        raise invalid("name, job_id and max_attempts are for jobs, and the topic is a log")
+        raise only_for_queues()
     part = needed_whole(fields, b"part", PART_MAX)
     attempt = needed_whole(fields, b"attempt", ATTEMPT_MAX)
     number = needed_whole(fields, b"chunk", CHUNKS_MAX - 1)

@@ -187,12 +187,12 @@ def test_a_log_has_no_jobs(api: TopicsClient, field: str, count: int) -> None:
     api.ok("q", {"records": [{"data": 1, "job_id": "m-1"}]})
     records: list[dict[str, object]] = [{"data": "x" * 40} for _ in range(count)]
     records[-1][field] = LABELS[field]
-    assert api.post("log", {"records": records}).refusal == (400, "invalid_request")
-    assert api.post("new", {"records": records}).refusal == (400, "invalid_request")
+    assert api.post("log", {"records": records}).refusal == (409, "not_a_queue")
+    assert api.post("new", {"records": records}).refusal == (409, "not_a_queue")
     if count == 1:
         stage = {"topic": "log", "part": 0, "attempt": 0, "chunk": 0, "records": records}
         answer = api.ask("POST", "/v0/txns/x/stage", stage)
-        assert answer.refusal == (400, "invalid_request")
+        assert answer.refusal == (409, "not_a_queue")
     assert api.state("log")["head_seq"] == 0
 
 
