@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.exports import Exports
+from bench.clients.exports import Exports
 from bench.floors import Floors, build_floors
 from bench.goals import judge
 from bench.load import BenchError, Load, compile_load

@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
+from bench.clients.resp import Resp
 from bench.load import BenchError
-from bench.resp import Resp
 
 ANSWER_S_MAX: Final = 300.0
 BUNDLE: Final = 1000

@@ -18,6 +18,7 @@ from bench.wrk import children_cpu_s, server_cpu_s
 __all__ = ["RedisBenchmark", "find_redis_benchmark", "parse_table", "redis_benchmark_version"]
 
 US_PER_MS: Final = 1000
+MS_PER_S: Final = 1000.0
 
 
 def parse_table(output: str, requests: int) -> LoadResult:
@@ -27,7 +28,8 @@ def parse_table(output: str, requests: int) -> LoadResult:
         titles, values = (line.strip('"').split('","') for line in lines)
         # The first cell is the command, unescaped, and may contain quotes.
         row = dict(zip(titles[1:], values[1 - len(titles) :], strict=True))
-        speed = float(row["rps"])
+        # It measures whole milliseconds: the speed of a shorter run is "inf".
+        speed = min(float(row["rps"]), requests * MS_PER_S)
         return LoadResult(
             seconds=requests / speed,
             operations=requests,

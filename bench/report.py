@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.figures import Figures
 from bench.goals import Verdict
-from bench.heavy import HEAVY
+from bench.heavy.commands import HEAVY
 from bench.load import Shape
 from bench.machine import machine_slug
 from bench.scenarios import (

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from bench.exports import Exports
+from bench.clients.exports import Exports
 from bench.figures import Figures
 from bench.load import BenchError, Load, LoadResult, Shape
 from bench.redis_benchmark import RedisBenchmark

@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.clients.resp import Resp
 from bench.load import BenchError
-from bench.resp import Resp
 from bench.rivals import REQUESTS_MAX, Bunqueue, await_port, free_port
 from bench.valkey import FUNCTIONS, Valkey
 

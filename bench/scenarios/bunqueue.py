@@ -5,7 +5,7 @@ ACKB of 50 jobs. Every measurement has a fresh server, and ends with a check of 
 count: jobs that were acknowledged but not counted would be false speed.
 """
 
-from bench.ask import read_ledger
+from bench.clients.ask import read_ledger
 from bench.load import BenchError, LoadResult, Shape
 from bench.run import Run, say
 

@@ -7,11 +7,11 @@ Where no history is kept, as in memory, only the log is measured.
 
 from typing import Final
 
-from bench.exports import ExportResult
+from bench.clients.exports import ExportResult
+from bench.clients.topics import Topic
 from bench.load import BenchError
 from bench.run import Run, say
 from bench.servers import Running
-from bench.topics import Topic
 
 __all__ = ["EVENTS", "EXPORTS", "LOG", "measure_exports"]
 

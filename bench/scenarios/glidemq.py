@@ -10,9 +10,9 @@ import math
 import time
 from typing import Final
 
+from bench.clients.resp import Resp
 from bench.load import BenchError, LoadResult, Shape
 from bench.redis_benchmark import RedisBenchmark
-from bench.resp import Resp
 from bench.run import Run, say
 from bench.servers import Running
 

@@ -16,12 +16,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from bench.clients.topics import DATA, FILL_BATCH, Topic, records_body
 from bench.load import BenchError, LoadResult
 from bench.run import Run, say
 from bench.scenarios.exports import measure_exports
 from bench.scenarios.recovery import forget_files
 from bench.servers import Kind, Running
-from bench.topics import DATA, FILL_BATCH, Topic, records_body
 from bench.wrk import CONNECTIONS, Wrk
 
 __all__ = ["FLOOR", "FLOOR_LOAD", "LOADS", "SERVERS", "YARDS", "measure_http"]

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from bench.clients.topics import Topic
 from bench.load import BenchError, Shape
 from bench.run import Run, say
 from bench.servers import Kind, Running
 from bench.spark_worker import SparkWorker
-from bench.topics import Topic
 
 __all__ = [
     "BESIDE",

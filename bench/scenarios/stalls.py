@@ -1,9 +1,10 @@
 """Stalls: how long a client at another door has to wait while one heavy command runs.
 
-A pinger (`bench/pinger.py`) sends trivial requests to the beanstalk door while each command of
-`bench/heavy.py` runs at another door, on a server that holds as much as we promise to support. It
-reports the longest wait, and the most processor time of the server's loop that any ping waited
-through: the turns that delayed it. The goal is on the second; the first includes the machine.
+A pinger (`bench/clients/pinger.py`) sends trivial requests to the beanstalk door while each command
+of `bench/heavy/commands.py` runs at another door, on a server that holds as much as we promise to
+support. It reports the longest wait, and the most processor time of the server's loop that any ping
+waited through: the turns that delayed it. The goal is on the second; the first includes the
+machine.
 
 A command above the goal is measured twice more, and the median counts: a virtual machine
 pauses now and then, while the cost of a command is the same every time.
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.heavy import HEAVY, Doors, Heavy
+from bench.heavy.commands import HEAVY, Doors, Heavy
 from bench.load import BenchError
 from bench.run import Run, say
 from bench.servers import Kind, Running
@@ -35,7 +36,7 @@ ROOT = Path(__file__).parent.parent.parent
 @contextmanager
 def _pinger(server: Running) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.pinger", str(server.port), str(server.pid)],
+        [sys.executable, "-m", "bench.clients.pinger", str(server.port), str(server.pid)],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bench.clients.resp import Resp
 from bench.load import Shape
 from bench.redis_benchmark import RedisBenchmark, find_redis_benchmark
-from bench.resp import Resp
 from bench.scenarios import glidemq
 from tests.support.servers.valkey import NO_DOOR, has_door, serving
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.ask import Ledger
+from bench.clients.ask import Ledger
 from bench.load import BenchError, LoadResult
 from bench.scenarios import bunqueue
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.clients.topics import records_body
 from bench.load import Load, Shape, compile_load
 from bench.servers import KINDS, Stable
-from bench.topics import records_body
 from tests.support.servers.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import ROOT, main
+from bench.clients.resp import Resp
 from bench.load import BenchError, LoadResult, compile_load, parse_result
 from bench.redis_benchmark import find_redis_benchmark
-from bench.resp import Resp
 from bench.scenarios import glidemq
 from bench.servers import KINDS, Rivals, Running, Stable
 from bench.valkey import Valkey, find_valkey

@@ -22,6 +22,11 @@ def test_the_row_below_the_titles_is_read_whatever_the_command_holds() -> None:
     assert result.server_cpu_s is None
 
 
+def test_a_run_below_its_clock_took_one_millisecond() -> None:
+    result = parse_table(f"{TITLES}\n{ROW.replace('2000.00', 'inf')}\n", 5000)
+    assert (result.seconds, result.ops_per_s) == (0.001, 5_000_000)
+
+
 @pytest.mark.parametrize(
     "text",
     ["", TITLES, ROW, f"{TITLES}\n{ROW}\n{ROW}", f"{TITLES}\n{ROW.replace('2000.00', 'many')}"],

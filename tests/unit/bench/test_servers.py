@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.ask import read_ledger
+from bench.clients.ask import read_ledger
 from bench.load import BenchError
 from bench.rivals import find_bunqueue
 from bench.servers import KINDS, Rivals, Stable, ready_port

@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from bench.__main__ import ROOT, main
-from bench.exports import Exports
+from bench.clients.exports import Exports
+from bench.clients.topics import Topic
 from bench.figures import Figures
 from bench.goals import GOALS
 from bench.load import BenchError, Load
@@ -22,10 +23,9 @@ from bench.scenarios import spark
 from bench.servers import KINDS, Running, Stable
 from bench.spark_jobs.saved import SavedSource, save_exports
 from bench.spark_worker import Spark, find_spark, parse_seen
-from bench.topics import Topic
 from jobyard.spark.read.batch import BatchReader
 from jobyard.spark.source import JobyardSource
-from tests.unit.bench.test_exports import stable
+from tests.unit.bench.clients.test_exports import stable
 from tests.unit.bench.test_main import only_document
 
 # Answers as a session does: each line with its own arguments, until it is told to fall.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import main
-from bench.heavy import HEAVY
+from bench.heavy.commands import HEAVY
 from bench.scenarios import stalls
 from tests.unit.bench.test_main import only_document
 

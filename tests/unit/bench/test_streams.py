@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.clients.topics import Topic
 from bench.load import BenchError
 from bench.servers import KINDS, Running, Stable
 from bench.streams import Streams, compile_streams, parse_streams
-from bench.topics import Topic
 
 LINE = {
     "streams": 10, "rate": 100.0, "seconds": 0.5, "operations": 50, "errors": 0,

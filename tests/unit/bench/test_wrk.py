@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from bench.clients.topics import DATA, records_body
 from bench.load import BenchError
-from bench.topics import DATA, records_body
 from bench.wrk import CONNECTIONS, SCRIPTS, Wrk, find_wrk, parse_wrk, server_cpu_s, wrk_version
 
 LINE = {

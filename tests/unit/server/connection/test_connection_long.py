@@ -8,7 +8,7 @@ import pytest
 
 from jobyard.protocols.shared_limits import FREE_SIZE
 from jobyard.server.connection import SEND_MAX
-from tests.unit.server.test_connection import Hall, numbered
+from tests.unit.server.connection.test_connection import Hall, numbered
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from jobyard.server.loop import Clock, HotLoop
 from jobyard.server.turn import Turns
 from tests.support.servers.patience import PATIENCE_S
 from tests.support.site.yard import OpenYard
-from tests.unit.server.puppets import PuppetEntrance
+from tests.unit.server.connection.puppets import PuppetEntrance
 
 
 class Line:

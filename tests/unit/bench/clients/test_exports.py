@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.exports import Exports, parse_export, read_export
+from bench.clients.exports import Exports, parse_export, read_export
+from bench.clients.topics import Topic
 from bench.load import BenchError, Load
 from bench.run import Run, Settings
 from bench.scenarios.exports import measure_exports
 from bench.servers import KINDS, Running, Stable
-from bench.topics import Topic
 
 MEMORY = "jobyard-http-memory"
 DURABLE = "jobyard-http-durable"

@@ -25,7 +25,7 @@ ANSWER_SECONDS_MAX = 120.0
 # Enough for the trailers.
 TAIL_SIZE = 256
 # Imported from the folder of the benchmark, whatever the working directory is.
-SCRIPT = "import sys; sys.path.insert(0, sys.argv[1]); import bench.exports as e; e.{}()"
+SCRIPT = "import sys; sys.path.insert(0, sys.argv[1]); import bench.clients.exports as e; e.{}()"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Exports:
 
 
 def _command(function: str, port: int, path: str) -> list[str]:
-    place = str(Path(__file__).parent.parent)
+    place = str(Path(__file__).parents[2])
     return [sys.executable, "-c", SCRIPT.format(function), place, str(port), path]
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from bench.clients.resp import Resp, RespValue
 from bench.load import BenchError
-from bench.resp import Resp, RespValue
 
 
 @contextmanager

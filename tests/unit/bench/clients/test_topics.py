@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bench.clients.topics import Topic, TopicState
 from bench.load import BenchError
 from bench.servers import KINDS, Stable
-from bench.topics import Topic, TopicState
 from tests.support.servers.patience import PATIENCE_S
 
 

@@ -17,7 +17,7 @@ from jobyard.server.asyncio_connection import SEND_MAX, STUCK_S, StreamConnectio
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Commits, Turns
 from tests.support.site.yard import OpenYard
-from tests.unit.server.puppets import Puppet, PuppetEntrance
+from tests.unit.server.connection.puppets import Puppet, PuppetEntrance
 
 HIGH_WATER = 64 * 1024
 

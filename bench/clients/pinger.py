@@ -1,9 +1,9 @@
 """A client that sends trivial requests over and over, and reports how long it had to wait.
 
-Run as a program: `python -m bench.pinger PORT PID`. It pings the beanstalk door of a server and
-reads, before and after each ping, how much processor time that server's loop has used. On `begin`
-on stdin it resets its values; on `end` it prints the longest wait and the most processor
-time that any ping waited through, in milliseconds, as JSON.
+Run as a program: `python -m bench.clients.pinger PORT PID`. It pings the beanstalk door of a
+server and reads, before and after each ping, how much processor time that server's loop has used.
+On `begin` on stdin it resets its values; on `end` it prints the longest wait and the most
+processor time that any ping waited through, in milliseconds, as JSON.
 """
 
 import json

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.ask import Ledger, read_ledger
+from bench.clients.ask import Ledger, read_ledger
 from bench.load import BenchError
 
 UNDEFINED = msgspec.msgpack.Ext(0, b"\0")

@@ -13,11 +13,11 @@ from typing import Final
 
 import msgspec
 
+from bench.clients.resp import Resp
 from bench.doors import ANSWER_S_MAX, BUNDLE, HEAD, Doors
-from bench.heavy_leftovers import LEFTOVERS
-from bench.heavy_row import Act, Heavy
+from bench.heavy.leftovers import LEFTOVERS
+from bench.heavy.row import Act, Heavy
 from bench.load import BenchError
-from bench.resp import Resp
 
 __all__ = ["HEAVY", "Doors", "Heavy"]
 

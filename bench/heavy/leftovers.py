@@ -7,10 +7,10 @@ import socket
 import time
 from typing import Final
 
+from bench.clients.resp import Resp, RespValue
 from bench.doors import ANSWER_S_MAX, BUNDLE, Doors
-from bench.heavy_row import Act, Heavy
+from bench.heavy.row import Act, Heavy
 from bench.load import BenchError
-from bench.resp import Resp, RespValue
 
 # Idempotency keys of writes: as many as a queue remembers.
 KEYS: Final = 100_000

@@ -1,0 +1,1 @@
+"""Heavy commands: what each is, how it is prepared, and the table of them all."""
