@@ -121,7 +121,7 @@ def test_a_redrive_that_is_interrupted_anywhere(
         assert sorted(again.known_seqs) == sorted(done.known_seqs + done.moved_seqs)
         recount(site.yard)
     assert {0, JOBS} < found
-    assert len(found) > 5
+    assert len(found) >= 5
 
 
 def test_what_was_redriven_is_ready_or_dead_as_the_states_say() -> None:
