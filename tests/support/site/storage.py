@@ -6,7 +6,7 @@ to one file durable, `sync_directory` the names; nothing else does.
 can stop the process at any call, make the disk full, fail a sync, or make sectors unreadable.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from jobyard import build
@@ -168,19 +168,21 @@ def _copy(files: dict[str, File], contents: dict[str, bytes]) -> MemoryStorage:
 
 def stop_everywhere(
     begin: Callable[[], MemoryStorage], run: Callable[[MemoryStorage], None]
-) -> list[MemoryStorage]:
+) -> Iterator[MemoryStorage]:
     """Run something once per storage call it makes, stopped before that call.
 
-    One call in EACH is tried. Return the storages as each stop left them; the last one is of the
-    run that was not stopped.
+    One call in EACH is tried. Yield the storages as each stop left them, one at a time, for all of
+    them may be gigabytes; the last one is of the run that was not stopped.
     """
-    stopped: list[MemoryStorage] = []
-    while True:
+    is_stopped = True
+    calls = 0
+    while is_stopped:
         storage = begin()
-        storage.stop_at = storage.calls_count + EACH * len(stopped)
-        stopped.append(storage)
+        storage.stop_at = storage.calls_count + calls
+        is_stopped = False
         try:
             run(storage)
         except PowerCut:
-            continue
-        return stopped
+            is_stopped = True
+        yield storage
+        calls += EACH

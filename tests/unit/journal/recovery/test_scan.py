@@ -249,8 +249,8 @@ def test_uncertain_batches_are_on_disk_before_the_seal_that_vouches_for_them() -
     site.journal.write_pending()
     name = site.journal.hot.name
     # The sync failed: the page cache shows what the disk never got, and holds it for clean.
-    stopped = stop_everywhere(storage.forgotten, lambda one: survey(one).mend(HeadFields(1, 0, 9)))
-    for one in stopped:
+    mend = HeadFields(1, 0, 9)
+    for one in stop_everywhere(storage.forgotten, lambda each: survey(each).mend(mend)):
         after = one.cut_off()
         tail = scan_tail(after, Segment(site.journal.hot.number, 0, after.size(name)))
         wanted = [1, 2, 3, 4] if tail.is_sealed else [1, 2]
