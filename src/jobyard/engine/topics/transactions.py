@@ -68,6 +68,8 @@ __all__ = [
 # takes as long as one record, besides its own.
 _ROWS_PER_END: Final = 3
 _ROWS_PER_LETTER: Final = 20
+# So many characters of an error take as long as a record: it is written, and is in `_events`.
+_ERROR_PER_ROW: Final = 64
 # A larger commit enters in a turn of its own.
 _AT_ONCE: Final = 1000
 # How often a commit is prepared again because others changed what has to enter.
@@ -99,7 +101,7 @@ class TooManyRows(Refused):
     def __init__(self, rows: i64, most: i64) -> None:
         counted = (
             f"{_ROWS_PER_END} for each ended run, {_ROWS_PER_LETTER} for each dead letter, "
-            "two for each record with a key"
+            f"one for each {_ERROR_PER_ROW} characters of an error, two for each record with a key"
         )
         super().__init__(f"{int(rows)} records, {counted}; at most {int(most)}")
         self.rows: i64 = rows
@@ -148,6 +150,7 @@ class Commit(Task):
         for end in request.ends:
             is_letter = end.kind == EndKind.DEAD_LETTER
             self._rows += _ROWS_PER_LETTER if is_letter else _ROWS_PER_END
+            self._rows += len(end.error) // _ERROR_PER_ROW
         self._targets: list[CommitTarget] = []
         self._runs = HeldRuns(yard, [])
         self._is_begun: bool = False
@@ -162,10 +165,11 @@ class Commit(Task):
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Do a slice of the preparation, and at its end let everything enter."""
+        # Before each slice: the client may have sent the same commit again meanwhile.
+        if self._is_done_before():
+            return 0
         if not self._is_begun:
             self._is_begun = True
-            if self._is_done_before():
-                return 0
             self._begin(now_ms)
         done: i64 = 0
         while True:
@@ -174,8 +178,6 @@ class Commit(Task):
                 return done
             if self._must_rest():
                 return most
-            if self._is_done_before():
-                return min(done, most - 1)
             self._check(now_ms)
             runs = HeldRuns(self._yard, self._request.ends)
             runs.proceed(_ALL, now_ms)

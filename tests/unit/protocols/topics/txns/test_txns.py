@@ -1,5 +1,6 @@
 """Transactions: no reader sees what is staged, and a commit happens once, as a whole."""
 
+import json
 from typing import Any
 
 import pytest
@@ -263,6 +264,33 @@ def test_a_commit_that_is_sent_again_changes_nothing(api: TopicsClient) -> None:
 
 
 @pytest.mark.usefixtures("topics")
+def test_a_commit_that_is_sent_again_while_it_is_prepared_happens_once(site: BareTopics) -> None:
+    """As a client does whose connection broke."""
+    first, second = site.connect(), site.connect()
+    for chunk in range(4):
+        stage(first, "log", *range(300), chunk=chunk)
+    site.yard.tasks.units_per_turn = 100
+    site.yard.tasks.first_units = 1
+    site.is_slow = True
+    site.slice()
+    for client in (first, second):
+        body = json.dumps({"parts": [part("log", 1200, chunks=4)]}).encode()
+        client.send("POST", "/v0/txns/t/commit", body)
+        site.settle()
+        # The first is half prepared when the second arrives.
+        for _ in range(6):
+            site.slice()
+        assert client.hear() is None
+    while site.slice():
+        pass
+    answers = [client.hear() for client in (first, second)]
+    assert [answer is not None and answer.status for answer in answers] == [200, 200]
+    told = [answer.json["duplicate"] for answer in answers if answer is not None]
+    assert sorted(told) == [False, True]
+    assert site.yard.logs["log"].count == 1200
+
+
+@pytest.mark.usefixtures("topics")
 def test_attempts_that_are_not_named_leave_nothing(site: BareTopics, api: TopicsClient) -> None:
     stage(api, "log", "lost", attempt=1)
     stage(api, "log", "won", attempt=2)
@@ -355,6 +383,9 @@ def test_a_commit_that_is_too_large_changes_nothing(site: BareTopics, api: Topic
     assert answer.refusal == (413, "txn_too_large")
     site.yard.txns.rows_max = 19
     answer = commit(api, dead_letters=[{"queue": "q", "node": "w", "items": [[1]]}])
+    assert answer.json["error"]["detail"] == {"rows": 20, "max": 19}
+    items = [[1, None, 0, "x" * 64 * 17]]
+    answer = commit(api, nacks=[{"queue": "q", "node": "w", "items": items}])
     assert answer.json["error"]["detail"] == {"rows": 20, "max": 19}
     site.yard.txns.rows_max = 2
     items = [[1], [2], [3]]
