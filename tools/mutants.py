@@ -326,7 +326,7 @@ def run(
     before = _children_cpu_s()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command,
+            _bounded(command, cpu_max_s),
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -334,13 +334,8 @@ def run(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        wall_max_s = None
+        wall_max_s = cpu_max_s * WALL_FACTOR if cpu_max_s is not None else None
         try:
-            _bound(process.pid, resource.RLIMIT_AS, MEMORY_MAX)
-            _bound(process.pid, resource.RLIMIT_FSIZE, FILE_SIZE_MAX)
-            if cpu_max_s is not None:
-                _bound(process.pid, resource.RLIMIT_CPU, int(cpu_max_s) + 1)
-                wall_max_s = cpu_max_s * WALL_FACTOR
             code: int | None = process.wait(wall_max_s)
         except subprocess.TimeoutExpired:
             code = None
@@ -353,8 +348,12 @@ def run(
     return Ending(None if is_over else code, told, _children_cpu_s() - before)
 
 
-def _bound(pid: int, what: int, most: int) -> None:
-    resource.prlimit(pid, what, (most, most))
+def _bounded(command: list[str], cpu_max_s: float | None) -> list[str]:
+    """Return a command with limits, set by a shell: a limit set from here could come too late."""
+    limits = [f"ulimit -v {MEMORY_MAX >> 10}", f"ulimit -f {FILE_SIZE_MAX >> 9}"]
+    if cpu_max_s is not None:
+        limits.append(f"ulimit -t {int(cpu_max_s) + 1}")
+    return ["/bin/sh", "-c", " && ".join([*limits, 'exec "$@"']), "sh", *command]
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
