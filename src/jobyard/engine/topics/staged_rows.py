@@ -75,9 +75,11 @@ class ChunkDraft:
             self.rows.is_too_large = True
         data = binary_text(row.data) if row.is_binary else row.data
         self._digest.update(b"%d %d %d " % (len(label), len(data), len(row.meta)))
-        self._digest.update(label)
+        if label:
+            self._digest.update(label)
         self._digest.update(data)
-        self._digest.update(row.meta)
+        if row.meta:
+            self._digest.update(row.meta)
         self.rows.add_ahead(data, row.meta, label, b"")
 
     def digest(self) -> str:
@@ -125,7 +127,13 @@ def read_staged(journal: Journal, log: LogTopic, first_seq: i64, last_seq: i64) 
 def _row_at(chunk: LogChunk, slot: i64, text: bytes) -> StagedRow:
     data, meta = chunk.content_of(slot, text)
     label = chunk.label_at(slot)
-    labels = json.loads(b"{" + label[:-1] + b"}")
+    if not label:
+        # As most are: parsing an empty object took half of the time of a commit.
+        plain = StagedRow(data, meta, "", "")
+        plain.is_binary = chunk.is_binary(slot, text)
+        return plain
+    # As a text: of bytes, the encoding would be guessed.
+    labels = json.loads("{" + label[:-1].decode() + "}")
     row = StagedRow(data, meta, labels.get("$tag", ""), labels.get("$node", ""))
     row.is_binary = chunk.is_binary(slot, text)
     more = labels.get("$more")

@@ -255,7 +255,8 @@ def decide(yard: Yard, name: str, decided: DecidedTxn) -> None:
         if txn.alarm is not None:
             yard.disarm(txn.alarm)
             txn.alarm = None
-        for chunk in txn.chunks.values():
+        # The last one is erased first, and the oldest end of the log goes in large pieces.
+        for chunk in reversed(list(txn.chunks.values())):
             _drop_chunk(yard, chunk)
         txn.chunks = {}
         begin_erasing(yard)

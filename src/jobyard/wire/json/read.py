@@ -93,6 +93,10 @@ class JsonFields:
             row += _ROW_SIZE
         return found
 
+    def is_only(self, key: bytes) -> bool:
+        """Return whether the object has this key and no other."""
+        return len(self._index) == _ROW_SIZE and self._span(key) >= 0
+
     def has_twins(self) -> bool:
         """Return whether a key is repeated."""
         index = self._index

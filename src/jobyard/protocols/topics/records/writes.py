@@ -297,10 +297,13 @@ class WriteReading(Task):
         if len(given.objects) > RECORDS_MAX:
             raise too_many()
         self._is_through = not self._checked.has_more()
-        if self._is_strict:
-            check_strict(one, RECORD_FIELDS)
         assert given.ahead_keys is not None
-        given.ahead_keys.add(read_key(one), read_label(one, b"job_id"))
+        if one.is_only(b"data"):
+            given.ahead_keys.add("", "")
+        else:
+            if self._is_strict:
+                check_strict(one, RECORD_FIELDS)
+            given.ahead_keys.add(read_key(one), read_label(one, b"job_id"))
         jobs = given.ahead_jobs
         if jobs is not None:
             record = record_of(one, given.node)
@@ -513,6 +516,8 @@ def _row(record: JsonFields, node: str) -> LogRecord:
 
 def record_of(record: JsonFields, node: str) -> topic_queue.NewRecord:
     """Return a record with everything that a job has; `node` is that of the whole write."""
+    if record.is_only(b"data"):
+        return _bare_record(record, node)
     data, meta, is_binary = _data_and_meta(record)
     delay_ms = whole(record, b"delay_ms", 0)
     priority = signed(record, b"priority", PRIORITY_MAX)
@@ -527,6 +532,20 @@ def record_of(record: JsonFields, node: str) -> topic_queue.NewRecord:
     made.job_id = read_label(record, b"job_id")
     made.max_attempts = _max_attempts(record)
     return made
+
+
+def _bare_record(record: JsonFields, node: str) -> topic_queue.NewRecord:
+    """Return a record of nothing but data, as most are, without a look for anything else."""
+    data = record.raw(b"data")
+    assert data is not None
+    _check_size(len(data))
+    return topic_queue.NewRecord(data, b"", "", node)
+
+
+def _check_size(size: i64) -> None:
+    """Refuse a record whose data and meta have too many bytes."""
+    if size > RECORD_MAX:
+        raise HttpRefused(400, "record_too_large", f"a record must have at most {RECORD_MAX} bytes")
 
 
 def _max_attempts(record: JsonFields) -> i64:
@@ -560,8 +579,7 @@ def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes, bool]:
         if inside is None or len(inside.keys()) > META_KEYS_MAX:
             most = f"{META_MAX} bytes and {META_KEYS_MAX} keys"
             raise HttpRefused(400, "record_too_large", f"meta must have at most {most}")
-    if len(data) + len(meta) > RECORD_MAX:
-        raise HttpRefused(400, "record_too_large", f"a record must have at most {RECORD_MAX} bytes")
+    _check_size(len(data) + len(meta))
     return data, meta, is_binary
 
 

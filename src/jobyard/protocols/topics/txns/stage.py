@@ -113,18 +113,24 @@ class StageReading(Task):
         one = self._checked.next(KEYS_MAX)
         if one is None:
             raise invalid("a record must be an object")
-        check_twins(one)
-        if self._is_strict:
-            check_strict(one, _RECORD_FIELDS)
+        is_bare = one.is_only(b"data")
+        if not is_bare:
+            check_twins(one)
+            if self._is_strict:
+                check_strict(one, _RECORD_FIELDS)
         if self.draft.rows.count() >= RECORDS_MAX:
             raise too_many()
-        row = _row_of(one)
+        row = _bare_row(one) if is_bare else _row_of(one)
         self.has_job_fields = self.has_job_fields or row.is_for_queue()
         self.draft.add(row)
         if self.draft.rows.is_too_large:
             raise HttpRefused(400, "record_too_large", "the labels of a record are too long")
         units: i64 = _RECORD_UNITS if not row.key_digest else _KEYED_UNITS
         return units + len(row.data) // _BYTES_PER_UNIT
+
+
+def _bare_row(one: JsonFields) -> StagedRow:
+    return StagedRow(record_of(one, "").data, b"", "", "")
 
 
 def _row_of(one: JsonFields) -> StagedRow:
