@@ -96,6 +96,8 @@ class OpenTxn:
     def __init__(self, name: str) -> None:
         self.name: str = name
         self.chunks: dict[tuple[str, int, int, int], StagedChunk] = {}
+        # Of its chunks.
+        self.topics: set[str] = set()
         self.rows: i64 = 0
         self.bytes: i64 = 0
         # When its stages expire, unless a call names it before, and the timer for that.

@@ -40,6 +40,7 @@ from jobyard.protocols.topics.records.writes import (
     too_many,
 )
 from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole
+from jobyard.protocols.topics.txns.access import check_txn
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields
 from jobyard.wire.json.scan import JSON_DEPTH_MAX
@@ -164,6 +165,7 @@ def stage(door: TopicsDoor, call: HttpCall) -> None:
 
 def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None:
     name = call.params[0]
+    check_txn(door.yard, call, name)
     fields = reading.fields()
     topic = staged_topic(door, call, fields)
     if reading.has_job_fields and topic in door.yard.logs:
