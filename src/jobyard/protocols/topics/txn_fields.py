@@ -7,12 +7,13 @@ from mypy_extensions import i64
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.claim_sets import ClaimDiffers, ClaimInProgress
 from jobyard.engine.topics.commit_targets import TargetFull, TargetKeysFull, TargetMissing
-from jobyard.engine.topics.fences import Fenced, raise_fence
+from jobyard.engine.topics.fences import SPACE_END, Fenced, fence_name, raise_fence
 from jobyard.engine.topics.staged_rows import StageDamaged
 from jobyard.engine.topics.stages import StagesFull, TooManyTxns, TxnCommitted, TxnDiffers
 from jobyard.engine.topics.transactions import Incomplete, SameJobId, StageExpired, TooManyRows
 from jobyard.errors import Refused
-from jobyard.protocols.http.call import HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
+from jobyard.protocols.topics.api_keys import ApiKey
 from jobyard.protocols.topics.body import invalid, text, whole
 from jobyard.protocols.topics.cursor_fields import cursor_refusal
 from jobyard.protocols.topics.find import no_topic
@@ -48,23 +49,28 @@ def check_id(name: str, what: str) -> str:
     return name
 
 
-def worker_of(fields: JsonFields) -> tuple[str, i64]:
-    """Return the worker that a call names, and its epoch."""
+def worker_of(call: HttpCall, fields: JsonFields) -> tuple[str, i64]:
+    """Return the worker that a call names, in the name space of its key, and its epoch."""
     worker = text(fields, b"worker", WORKER_MAX)
+    if SPACE_END in worker:
+        raise invalid("worker must not contain the character U+0000")
     epoch = whole(fields, b"epoch", 0)
     if epoch > EPOCH_MAX:
         raise invalid(f"epoch must be at most {EPOCH_MAX}")
     if not worker and fields.kind(b"epoch") not in (KIND_ABSENT, KIND_NIL):
         raise HttpRefused(409, "no_worker", "epoch needs a worker")
+    key = call.identity
+    if worker and isinstance(key, ApiKey):
+        worker = fence_name(key.name_space, worker)
     return worker, epoch
 
 
-def check_worker(yard: Yard, fields: JsonFields, now_ms: i64) -> None:
+def check_worker(yard: Yard, call: HttpCall, fields: JsonFields) -> None:
     """Refuse a call whose worker has called with a greater epoch; from now on, smaller ones."""
-    worker, epoch = worker_of(fields)
+    worker, epoch = worker_of(call, fields)
     if worker:
         try:
-            raise_fence(yard, worker, epoch, now_ms)
+            raise_fence(yard, worker, epoch, call.now_ms)
         except Refused as refused:
             raise in_http(refused) from None
 

@@ -87,7 +87,7 @@ def claim(door: TopicsDoor, call: HttpCall) -> None:
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
     is_strict(fields, leases.CLAIM_FIELDS)
-    check_worker(door.yard, fields, call.now_ms)
+    check_worker(door.yard, call, fields)
     if fields.kind(b"claim_id") in (KIND_ABSENT, KIND_NIL):
         leases.claim(door, call, queue, fields)
         return
@@ -419,7 +419,7 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     is_strict(fields, _EXTEND_FIELDS)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
         raise invalid("lease_ms is required")
-    check_worker(door.yard, fields, call.now_ms)
+    check_worker(door.yard, call, fields)
     lease_ms = min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX)
     task = SetExtension(door.yard, claim_set, lease_ms, call.now_ms)
     finish_call = partial(_extended, door, call, queue, claim_set, task)

@@ -269,7 +269,7 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     node, seqs, names = _leases(fields)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
         raise invalid("lease_ms is required")
-    check_worker(door.yard, fields, call.now_ms)
+    check_worker(door.yard, call, fields)
     lease_ms = clamp_lease_ms(min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX))
     ended = topic_queue.extend(door.yard, queue, node, seqs, names, lease_ms, call.now_ms)
     out = begin(queue.name)

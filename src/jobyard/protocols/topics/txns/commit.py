@@ -146,7 +146,7 @@ class CommitCall(Task):
         self._fields = check_twins(fields)
         self._is_strict = is_strict(fields, _FIELDS)
         request = self._request
-        request.worker, request.epoch = worker_of(fields)
+        request.worker, request.epoch = worker_of(self._call, fields)
         self._next_list()
 
     def _next_list(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobyard.engine.topics.fences import SPACE_FENCES_MAX, fence_name, raise_fence
 from tests.support.clients.http import Reply
 from tests.support.clients.topics import TopicsClient, said
 from tests.support.doors.topics import BareTopics
@@ -110,3 +111,64 @@ def test_what_is_staged_while_a_commit_is_prepared_is_checked_too(site: BareTopi
     assert staged.status == 200
     assert answer.refusal == FORBIDDEN
     assert said(wide.ask("GET", "/v0/txns/t"))["chunks"] == 101
+
+
+# -- fences -----------------------------------------------------------------------------------
+
+
+def claim(caller: TopicsClient, queue: str, epoch: int, worker: str = "m") -> Reply:
+    return caller.post(f"{queue}/claim", {"node": "w", "worker": worker, "epoch": epoch})
+
+
+def test_a_key_fences_the_workers_of_its_prefixes_alone(site: BareTopics) -> None:
+    mine, other, boss = site.connect("a"), site.connect("b"), site.connect("all")
+    assert claim(mine, "a.q", 1 << 53).status == 200
+    assert claim(other, "b.q", 1).status == 200
+    assert claim(boss, "a.q", 2).status == 200
+    assert commit(boss, worker="m", epoch=1).refusal == (409, "fenced")
+    assert commit(other, "u", worker="m", epoch=1).status == 200
+    assert commit(mine, "v", worker="m", epoch=1).refusal == (409, "fenced")
+    # The name space is that of the prefixes, whatever else the key allows.
+    assert claim(site.connect("more"), "a.q", 1).refusal == (409, "fenced")
+    lease = {"node": "w", "seqs": [], "lease_ms": 1, "worker": "m", "epoch": 1}
+    answer = mine.post("a.q/extend", lease)
+    assert answer.refusal == (409, "fenced")
+    told = answer.json["error"]
+    assert told["detail"] == {"epoch": 1 << 53}
+    assert told["message"] == f"worker m has called with epoch {1 << 53}"
+
+
+def test_keys_with_the_same_prefixes_share_their_workers(site: BareTopics) -> None:
+    assert claim(site.connect("both"), "a.q", 5).status == 200
+    assert claim(site.connect("again"), "b.q", 4).refusal == (409, "fenced")
+    assert claim(site.connect("a"), "a.q", 4).status == 200
+
+
+def test_fences_of_a_name_space_survive_a_restart() -> None:
+    storage = MemoryStorage()
+    site = guarded(storage)
+    site.connect("all").put("a.q", type="queue")
+    assert claim(site.connect("a"), "a.q", 5).status == 200
+    site.commit()
+    after = guarded(storage)
+    assert claim(after.connect("a"), "a.q", 4).refusal == (409, "fenced")
+    assert claim(after.connect("all"), "a.q", 4).status == 200
+    after.check()
+
+
+def test_no_key_uses_up_the_room_for_workers_of_others(site: BareTopics) -> None:
+    mine = site.connect("a")
+    (space,) = {key.name_space for key in site.topics.keys if key.prefixes == ("a.",)}
+    for number in range(SPACE_FENCES_MAX):
+        raise_fence(site.yard, fence_name(space, f"w{number}"), 1, site.now_ms)
+    answer = claim(mine, "a.q", 1, "m")
+    assert answer.refusal == (429, "throttled")
+    assert claim(mine, "a.q", 2, "w0").status == 200
+    assert claim(site.connect("b"), "b.q", 1).status == 200
+    assert claim(site.connect("all"), "b.q", 1).status == 200
+    site.tick(8 * 86_400_000)
+    assert claim(mine, "a.q", 1).status == 200
+
+
+def test_a_worker_has_no_zero_in_its_name(site: BareTopics) -> None:
+    assert claim(site.connect("all"), "a.q", 1, "m\0n").refusal == (400, "invalid_request")
