@@ -159,7 +159,7 @@ class Txns:
         self.staged_bytes: i64 = 0
         # What all of this takes in memory, staged records aside.
         self.memory: i64 = 0
-        # By worker within its name space; how many there are in each; and by queue name and claim id.
+        # By worker within its name space; how many of each; and by queue name and claim id.
         self.fences: RecentKeys[Fence] = RecentKeys()
         self.fence_counts: dict[str, int] = {}
         self.claim_sets: RecentKeys[ClaimSet] = RecentKeys()

@@ -17,6 +17,8 @@ from jobyard.errors import Refused
 from jobyard.model.topic.config import FSYNC
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.answers import finish, put_bool
+from jobyard.protocols.topics.api import check_scope
+from jobyard.protocols.topics.api_keys import Scope
 from jobyard.protocols.topics.body import read_body
 from jobyard.protocols.topics.cursor_fields import cursor_refusal, read_cursor
 from jobyard.protocols.topics.find import no_topic
@@ -88,6 +90,9 @@ def delete_cursor(door: TopicsDoor, call: HttpCall) -> None:
     check_read_name(topic)
     cursor = door.yard.cursors.get(topic, name)
     if cursor is not None:
+        if cursor.holds:
+            # What it holds may go at once.
+            check_scope(call, Scope.ADMIN)
         drop_cursor(door.yard, cursor)
     out = BytesWriter()
     out.write(encode({"cursor": name, "topic": topic})[:-1])

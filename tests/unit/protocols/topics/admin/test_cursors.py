@@ -106,6 +106,22 @@ def test_a_cursor_of_no_topic_is_refused() -> None:
     assert code(site.ask("GET", "/v0/topics/log/cursors/c")) == (404, "cursor_not_found")
 
 
+def test_a_hold_ends_only_by_administrators() -> None:
+    site = site_with_records(keys=KEYS)
+    path = "/v0/topics/log/cursors/c"
+    assert put(site, 1, key="all", hold=True)[0] == 201
+    assert code(site.ask("DELETE", path, None, "read")) == (403, "forbidden")
+    assert code(put(site, 2, key="read")) == (403, "forbidden")
+    assert code(put(site, 2, key="read", hold=False)) == (403, "forbidden")
+    found = site.ask("GET", path, None, "read")[1]
+    assert (found["hold"], found["seq"]) == (True, 1)
+    assert put(site, 2, key="all", hold=False)[0] == 200
+    assert site.ask("DELETE", path, None, "read")[1]["deleted"]
+    assert not site.ask("DELETE", path, None, "read")[1]["deleted"]
+    put(site, 1, key="all", hold=True)
+    assert site.ask("DELETE", path, None, "all")[1]["deleted"]
+
+
 def test_only_logs_can_be_held_and_only_by_administrators() -> None:
     site = site_with_records(keys=KEYS)
     assert code(put(site, 1, key="read", hold=True)) == (403, "forbidden")
