@@ -189,16 +189,18 @@ def commit(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     name, fields = ask.name, ask.fields
     digest = compact([fields["parts"], *(fields[word] for word in _ENDS), fields["cursors"]])
     decided = book.decided.get(name)
+    is_raised = _raise_fence(model, ask)
     if decided is not None and decided.state == "committed":
         if decided.digest != digest:
             raise Refusal(409, "txn_differs")
         model.reach("commit repeated")
+        if is_raised:
+            model.reach("fence raised by a repeated commit")
         told: Reply = {"txn": name, "state": "committed", **decided.outcome}
-        return {**told, "duplicate": True}, decided.batch
+        return {**told, "duplicate": True}, model.batch if is_raised else decided.batch
     parts = _parts(fields["parts"])
     if decided is not None and decided.state == "expired" and parts and name not in book.open:
         raise Refusal(410, "txn_expired")
-    _raise_fence(model, ask)
     for one in _groups(fields["cursors"]):
         _check_cursor(model, one)
     rows = _staged(model, name, parts)

@@ -165,11 +165,16 @@ class Commit(Task):
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Do a slice of the preparation, and at its end let everything enter."""
+        is_first = not self._is_begun
+        if is_first:
+            self._is_begun = True
+            # In a record of its own: it holds even if the commit is refused, or was made before. A
+            # driver that starts again begins with a repetition.
+            raise_fence(self._yard, self._request.worker, self._request.epoch, now_ms)
         # Before each slice: the client may have sent the same commit again meanwhile.
         if self._is_done_before():
             return 0
-        if not self._is_begun:
-            self._is_begun = True
+        if is_first:
             self._begin(now_ms)
         done: i64 = 0
         while True:
@@ -215,8 +220,6 @@ class Commit(Task):
     def _begin(self, now_ms: i64) -> None:
         yard = self._yard
         request = self._request
-        # In a record of its own: it holds even if the commit is refused.
-        raise_fence(yard, request.worker, request.epoch, now_ms)
         for change in request.cursors:
             change.check(yard)
         if request.name not in yard.txns.open:
