@@ -87,7 +87,6 @@ def claim(door: TopicsDoor, call: HttpCall) -> None:
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
     is_strict(fields, leases.CLAIM_FIELDS)
-    check_worker(door.yard, call, fields)
     if fields.kind(b"claim_id") in (KIND_ABSENT, KIND_NIL):
         leases.claim(door, call, queue, fields)
         return
@@ -100,6 +99,7 @@ def _begin_set(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonField
     most = max(1, min(whole(fields, b"max", 1), SET_CLAIM_MAX))
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
     wait_ms = min(whole(fields, b"wait_ms", 0), leases.WAIT_MS_MAX)
+    check_worker(door.yard, call, fields)
     wanted = _WantedSet(door, call, queue, claim_id, node, most, lease_ms)
     wanted.until_ms = call.now_ms + wait_ms
     wanted.claim()
@@ -419,8 +419,8 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     is_strict(fields, _EXTEND_FIELDS)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
         raise invalid("lease_ms is required")
-    check_worker(door.yard, call, fields)
     lease_ms = min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX)
+    check_worker(door.yard, call, fields)
     task = SetExtension(door.yard, claim_set, lease_ms, call.now_ms)
     finish_call = partial(_extended, door, call, queue, claim_set, task)
     LongCall(door.yard.tasks, call, task, finish_call).begin()

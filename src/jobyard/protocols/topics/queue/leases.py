@@ -58,6 +58,8 @@ def claim(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonFields) ->
     most = max(1, min(whole(fields, b"max", 1), CLAIM_MAX))
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
     wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
+    # After everything that may be refused with 400: such a call changes nothing.
+    check_worker(door.yard, call, fields)
     if config_of(queue).claim_jitter_ms > 0:
         hold_wait(door, call)
         terms = topic_queue.terms_of(queue, node, lease_ms)
@@ -269,8 +271,8 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     node, seqs, names = _leases(fields)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
         raise invalid("lease_ms is required")
-    check_worker(door.yard, call, fields)
     lease_ms = clamp_lease_ms(min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX))
+    check_worker(door.yard, call, fields)
     ended = topic_queue.extend(door.yard, queue, node, seqs, names, lease_ms, call.now_ms)
     out = begin(queue.name)
     put_int(out, b',"extended":', ended.done)

@@ -276,3 +276,30 @@ def test_fences_survive_a_restart() -> None:
     assert commit(after.api, "c", worker="n", epoch=1).status == 200
     assert commit(after.api, "d", worker="m", epoch=1).status == 200
     after.check()
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("q/claim", {"max": 1}),
+        ("q/claim", {"node": "w", "max": "x"}),
+        ("q/claim", {"node": "w", "lease_ms": -1}),
+        ("q/claim", {"node": "w", "wait_ms": "x"}),
+        ("q/claim", {"node": "w", "claim_id": "a b"}),
+        ("q/claim", {"claim_id": "c"}),
+        ("q/claim", {"node": "w", "claim_id": "c", "max": "x"}),
+        ("q/claims/known/extend", {}),
+        ("q/claims/known/extend", {"lease_ms": "x"}),
+        ("q/extend", {"node": "w", "seqs": []}),
+        ("q/extend", {"node": "w", "seqs": [], "lease_ms": "x"}),
+        ("q/extend", {"node": "w", "seqs": ["x"], "lease_ms": 1}),
+    ],
+)
+def test_a_refused_call_raises_no_fence(
+    api: TopicsClient, path: str, wrong: dict[str, object]
+) -> None:
+    api.claim("q", claim_id="known")
+    answer = api.post(path, {**wrong, "worker": "m", "epoch": 9})
+    assert answer.refusal == (400, "invalid_request")
+    assert api.claim("q", worker="m", epoch=1)["count"] == 1
