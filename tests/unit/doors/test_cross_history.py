@@ -1,7 +1,9 @@
 """Both rows of a run show the same worker, lease, holder, door, family and count of deliveries."""
 
+import io
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from jobyard.engine.state.history import read_history
@@ -149,3 +151,17 @@ def test_an_entry_that_another_consumer_takes_over_stays_the_run_of_the_first(
     _, claimed, ended = rows_of(doors)
     assert run_of(claimed) == run_of(ended)
     assert (claimed.worker, claimed.door) == ("w1", "glidemq")
+
+
+def test_a_lease_without_an_end_shows_none(doors: Crossing) -> None:
+    put(doors, "glide-mq")
+    doors.glide.read("w1")
+    put(doors, "topics")
+    doors.api.claim(QUEUE, node="n1", lease_ms=5000)
+    claimed = [row for row in rows_of(doors) if row.event == CLAIMED]
+    assert [int(row.ttl_ms) for row in claimed] == [0, 5000]
+    shown = [one["data"] for one in doors.api.diff("_events")["records"]]
+    assert [one.get("ttl_ms") for one in shown if one["event"] == CLAIMED] == [None, 5000]
+    answer = doors.api.ask("GET", "/v0/topics/_events/export?event=claimed&columns=ttl_ms")
+    with pa.ipc.open_stream(io.BytesIO(answer.body)) as reader:
+        assert reader.read_all()["ttl_ms"].to_pylist() == [None, 5000]
