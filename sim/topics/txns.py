@@ -476,7 +476,7 @@ def abort(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
         model.reach("transaction aborted")
         book.decided[ask.name] = Decided("aborted", "", {}, model.batch)
         return {"txn": ask.name, "state": "aborted"}, model.batch
-    return {"txn": ask.name, "state": "aborted"}, 0
+    return look(model, ask)
 
 
 def show_set(model: TopicsModel, ask: Ask, claimed: list[Reply]) -> Reply:

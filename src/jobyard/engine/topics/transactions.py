@@ -55,6 +55,7 @@ __all__ = [
     "CommitPart",
     "CommitRequest",
     "Incomplete",
+    "OtherRows",
     "StageExpired",
     "TooManyRows",
     "TooManyTxns",
@@ -77,14 +78,37 @@ _AGAIN_MAX: Final = 4
 _ALL: Final = 1 << 40
 
 
+@final
+class CommitPart:
+    """A part of a transaction: one attempt at it, and what was staged by that."""
+
+    def __init__(self, topic: str, part: i64, attempt: i64, chunks: i64, rows: i64) -> None:
+        self.topic: str = topic
+        self.part: i64 = part
+        self.attempt: i64 = attempt
+        self.chunks: i64 = chunks
+        self.rows: i64 = rows
+
+
 class Incomplete(Refused):
-    """A chunk that a commit names is missing, or has not as many records as it says."""
+    """A chunk that a commit names is missing."""
 
     def __init__(self, topic: str, part: i64, chunk: i64) -> None:
         super().__init__(f"part {int(part)} of topic {topic} lacks chunk {int(chunk)}")
         self.topic: str = topic
         self.part: i64 = part
         self.chunk: i64 = chunk
+
+
+class OtherRows(Refused):
+    """The chunks of a part have more or fewer records than a commit says."""
+
+    def __init__(self, part: CommitPart, rows: i64) -> None:
+        wanted = int(part.rows)
+        where = f"part {int(part.part)} of topic {part.topic}"
+        super().__init__(f"{where} has {int(rows)} records, not {wanted}")
+        self.part: CommitPart = part
+        self.rows: i64 = rows
 
 
 class StageExpired(Refused):
@@ -106,18 +130,6 @@ class TooManyRows(Refused):
         super().__init__(f"{int(rows)} records, {counted}; at most {int(most)}")
         self.rows: i64 = rows
         self.most: i64 = most
-
-
-@final
-class CommitPart:
-    """A part of a transaction: one attempt at it, and what was staged by that."""
-
-    def __init__(self, topic: str, part: i64, attempt: i64, chunks: i64, rows: i64) -> None:
-        self.topic: str = topic
-        self.part: i64 = part
-        self.attempt: i64 = attempt
-        self.chunks: i64 = chunks
-        self.rows: i64 = rows
 
 
 @final
@@ -203,7 +215,9 @@ class Commit(Task):
             return False
         if decided.state == TxnState.COMMITTED:
             if decided.digest != self._request.digest:
-                raise TxnDiffers(f"transaction {self._request.name} was committed with other parts")
+                raise TxnDiffers(
+                    f"transaction {self._request.name} was committed with other content"
+                )
             self.answer = decided.answer
             self.is_duplicate = True
             self.is_synced = True
@@ -260,7 +274,7 @@ class Commit(Task):
                 found.append(chunk)
                 number += 1
             if rows != part.rows:
-                raise Incomplete(part.topic, part.part, part.chunks)
+                raise OtherRows(part, rows)
             self._rows += rows
 
     def _prepare_again(self, now_ms: i64) -> None:

@@ -10,7 +10,13 @@ from jobyard.engine.topics.commit_targets import TargetFull, TargetKeysFull, Tar
 from jobyard.engine.topics.fences import SPACE_END, Fenced, fence_name, raise_fence
 from jobyard.engine.topics.staged_rows import StageDamaged
 from jobyard.engine.topics.stages import StagesFull, TooManyTxns, TxnCommitted, TxnDiffers
-from jobyard.engine.topics.transactions import Incomplete, SameJobId, StageExpired, TooManyRows
+from jobyard.engine.topics.transactions import (
+    Incomplete,
+    OtherRows,
+    SameJobId,
+    StageExpired,
+    TooManyRows,
+)
 from jobyard.errors import Refused
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.api_keys import ApiKey
@@ -30,6 +36,7 @@ _STATUSES: Final[tuple[tuple[type[Refused], int, str], ...]] = (
     (TxnCommitted, 409, "committed"),
     (TxnDiffers, 409, "txn_differs"),
     (Incomplete, 409, "incomplete"),
+    (OtherRows, 409, "incomplete"),
     (SameJobId, 409, "same_job_id"),
     (ClaimDiffers, 409, "claim_differs"),
     (ClaimInProgress, 409, "in_progress"),
@@ -115,6 +122,9 @@ def _detail_of(refused: Refused) -> dict[str, object] | None:
     elif isinstance(refused, Incomplete):
         place = {"part": int(refused.part), "chunk": int(refused.chunk)}
         detail = {"topic": refused.topic, **place}
+    elif isinstance(refused, OtherRows):
+        counts = {"rows": int(refused.rows), "wanted": int(refused.part.rows)}
+        detail = {"topic": refused.part.topic, "part": int(refused.part.part), **counts}
     elif isinstance(refused, TooManyRows):
         detail = {"rows": int(refused.rows), "max": int(refused.most)}
     elif isinstance(refused, TooManyTxns):
@@ -122,6 +132,6 @@ def _detail_of(refused: Refused) -> dict[str, object] | None:
     elif isinstance(refused, TargetFull):
         detail = {"topic": refused.topic}
     elif isinstance(refused, TargetKeysFull):
-        counts = {"keys": int(refused.count), "new": int(refused.new)}
-        detail = {"topic": refused.topic, "key_max": int(refused.key_max), **counts}
+        keys = {"keys": int(refused.count), "new": int(refused.new)}
+        detail = {"topic": refused.topic, "key_max": int(refused.key_max), **keys}
     return detail

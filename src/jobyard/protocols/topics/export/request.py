@@ -147,7 +147,8 @@ def read_range(call: HttpCall, source: RowSource, name: str) -> ExportRange:
     if to_seq < from_seq:
         raise invalid("to_seq must not be less than from_seq")
     if to_seq > max(head, 0):
-        message = f"to_seq is beyond the newest seq, {int(head)}"
+        named = "from_seq" if from_seq > head else "to_seq"
+        message = f"{named} is beyond the newest seq, {int(head)}"
         raise HttpRefused(416, "out_of_range", message, _bounds(source))
     wanted = ExportRange(name, source.incarnation(), from_seq, to_seq)
     wanted.may_have_gaps = query_flag(call, "allow_gap", otherwise=False)

@@ -257,7 +257,11 @@ _ABORTED: Final[Schema] = {
     "required": ["txn", "state", "performance"],
     "properties": {
         "txn": TXN_NAME_SCHEMA,
-        "state": {"const": "aborted"},
+        "state": {
+            "enum": ["aborted", "unknown"],
+            "description": "unknown if nothing was staged or committed under the name.",
+        },
+        "expired": {**FLAG, "description": "Whether its stages expired; nobody aborted it."},
         "performance": PERFORMANCE,
     },
 }

@@ -25,8 +25,7 @@ def look(door: TopicsDoor, call: HttpCall) -> None:
     check_txn(door.yard, call, name)
     yard = door.yard
     state = transactions.look(yard, name, call.now_ms)
-    is_expired = state == TxnState.EXPIRED
-    out = _begin(name, TxnState.ABORTED if is_expired else state)
+    out = _begin(name, state)
     txn = yard.txns.open.get(name)
     decided = yard.txns.decided.get(name)
     if txn is not None:
@@ -34,8 +33,6 @@ def look(door: TopicsDoor, call: HttpCall) -> None:
         put_int(out, b',"rows":', txn.rows)
         put_int(out, b',"bytes":', txn.bytes)
         put_int(out, b',"expires_at":', door.wall_ms(txn.until_ms))
-    elif is_expired:
-        out.write(b',"expired":true')
     elif decided is not None and state == TxnState.COMMITTED:
         out.write(b",")
         out.write(decided.answer.encode())
@@ -43,20 +40,24 @@ def look(door: TopicsDoor, call: HttpCall) -> None:
 
 
 def abort(door: TopicsDoor, call: HttpCall) -> None:
-    """DELETE /v0/txns/{txn}."""
+    """DELETE /v0/txns/{txn}; to abort one that is not open is no error, and changes nothing."""
     name = check_id(call.params[0], "the name of a transaction")
     check_txn(door.yard, call, name)
     try:
         transactions.abort(door.yard, name, call.now_ms)
     except Refused as refused:
         raise in_http(refused) from None
-    finish(call, _begin(name, TxnState.ABORTED))
+    state = transactions.look(door.yard, name, call.now_ms)
+    finish(call, _begin(name, state))
 
 
 def _begin(name: str, state: str) -> BytesWriter:
+    is_expired = state == TxnState.EXPIRED
     out = BytesWriter()
     out.write(b'{"txn":')
     write_text(out, name)
     out.write(b',"state":')
-    write_text(out, state)
+    write_text(out, TxnState.ABORTED if is_expired else state)
+    if is_expired:
+        out.write(b',"expired":true')
     return out

@@ -252,7 +252,9 @@ def test_a_repeated_commit_raises_and_heeds_the_fence(api: TopicsClient) -> None
     assert commit(api, "b", worker="m", epoch=2, acks=group([held[1]])).refusal == (409, "fenced")
     assert api.post("q/claim", {"node": "w", "worker": "m", "epoch": 2}).refusal == (409, "fenced")
     # Also if it then finds that the batch was committed with other content.
-    assert commit(api, "a", worker="m", epoch=4).refusal == (409, "txn_differs")
+    answer = commit(api, "a", worker="m", epoch=4)
+    assert answer.refusal == (409, "txn_differs")
+    assert answer.json["error"]["message"] == "transaction a was committed with other content"
     assert commit(api, "a", worker="m", epoch=3, acks=acks).refusal == (409, "fenced")
     assert said(commit(api, "a", acks=acks))["duplicate"]
 
