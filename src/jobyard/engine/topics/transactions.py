@@ -57,6 +57,7 @@ __all__ = [
     "Incomplete",
     "OtherRows",
     "StageExpired",
+    "TooManyBytes",
     "TooManyRows",
     "TooManyTxns",
     "TxnCommitted",
@@ -132,6 +133,16 @@ class TooManyRows(Refused):
         self.most: i64 = most
 
 
+class TooManyBytes(Refused):
+    """The records and dead letters of a commit are larger than what others may wait for."""
+
+    def __init__(self, size: i64, most: i64) -> None:
+        counted = f"{int(size)} bytes of records and of the data of dead letters"
+        super().__init__(f"{counted}; at most {int(most)}")
+        self.bytes: i64 = size
+        self.most: i64 = most
+
+
 @final
 class CommitRequest:
     """What a commit consists of."""
@@ -159,6 +170,8 @@ class Commit(Task):
         # The chunks of each topic, in the order of the request.
         self._chunks: dict[str, list[StagedChunk]] = {}
         self._rows: i64 = 0
+        # Of the records that the request names.
+        self._bytes: i64 = 0
         for end in request.ends:
             is_letter = end.kind == EndKind.DEAD_LETTER
             self._rows += _ROWS_PER_LETTER if is_letter else _ROWS_PER_END
@@ -198,6 +211,7 @@ class Commit(Task):
             self._check(now_ms)
             runs = HeldRuns(self._yard, self._request.ends)
             runs.proceed(_ALL, now_ms)
+            self._check_bytes(runs.letter_bytes())
             if self._is_current(runs, now_ms):
                 self._check_targets(now_ms)
                 self._enter(runs, now_ms)
@@ -240,6 +254,7 @@ class Commit(Task):
             check_count(yard, request.name)
         self._find_chunks(now_ms)
         self._check_size()
+        self._check_bytes(0)
         self._prepare_again(now_ms)
 
     def _size(self) -> i64:
@@ -253,6 +268,12 @@ class Commit(Task):
         size = self._size()
         if size > self._yard.txns.rows_max:
             raise TooManyRows(size, self._yard.txns.rows_max)
+
+    def _check_bytes(self, more: i64) -> None:
+        """Refuse more bytes than may be written at one moment; `more` are those of letters."""
+        size = self._bytes + more
+        if size > self._yard.txns.bytes_max:
+            raise TooManyBytes(size, self._yard.txns.bytes_max)
 
     def _find_chunks(self, now_ms: i64) -> None:
         """Find the chunks that the request names; Incomplete if one is missing."""
@@ -271,6 +292,7 @@ class Commit(Task):
                 if chunk is None:
                     raise Incomplete(part.topic, part.part, number)
                 rows += chunk.rows
+                self._bytes += chunk.size
                 found.append(chunk)
                 number += 1
             if rows != part.rows:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 STAGE_LOG: Final = "_stages"
 
 TXN_ROWS_MAX: Final = 100_000
+TXN_BYTES_MAX: Final = 64 << 20
 TXNS_MAX: Final = 1_000_000
 STAGED_BYTES_MAX: Final = 8 << 30
 TXN_DAYS: Final = 7
@@ -171,6 +172,7 @@ class Txns:
         self.held_offers: list[Queue] | None = None
         # Limits.
         self.rows_max: i64 = TXN_ROWS_MAX
+        self.bytes_max: i64 = TXN_BYTES_MAX
         self.txns_max: i64 = TXNS_MAX
         self.staged_max: i64 = STAGED_BYTES_MAX
         self.remembered_ms: i64 = TXN_DAYS * _DAY_MS

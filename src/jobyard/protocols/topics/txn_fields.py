@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
@@ -15,10 +16,12 @@ from jobyard.engine.topics.transactions import (
     OtherRows,
     SameJobId,
     StageExpired,
+    TooManyBytes,
     TooManyRows,
 )
 from jobyard.errors import Refused
 from jobyard.protocols.http.call import HttpCall, HttpRefused
+from jobyard.protocols.topics.answers import put_int
 from jobyard.protocols.topics.api_keys import ApiKey
 from jobyard.protocols.topics.body import invalid, text, whole
 from jobyard.protocols.topics.cursor_fields import cursor_refusal
@@ -42,6 +45,7 @@ _STATUSES: Final[tuple[tuple[type[Refused], int, str], ...]] = (
     (ClaimInProgress, 409, "in_progress"),
     (StageExpired, 410, "txn_expired"),
     (TooManyRows, 413, "txn_too_large"),
+    (TooManyBytes, 413, "txn_too_large"),
     (TargetKeysFull, 422, "too_many_keys"),
     (TooManyTxns, 429, "throttled"),
     (StageDamaged, 500, "corrupt"),
@@ -80,6 +84,12 @@ def check_worker(yard: Yard, call: HttpCall, fields: JsonFields) -> None:
             raise_fence(yard, worker, epoch, call.now_ms)
         except Refused as refused:
             raise in_http(refused) from None
+
+
+def put_limits(out: BytesWriter, yard: Yard) -> None:
+    """Add how much a commit may hold: not every client of one stages something."""
+    put_int(out, b',"rows_max":', yard.txns.rows_max)
+    put_int(out, b',"bytes_max":', yard.txns.bytes_max)
 
 
 def needed_whole(fields: JsonFields, key: bytes, most: i64) -> i64:
@@ -127,6 +137,8 @@ def _detail_of(refused: Refused) -> dict[str, object] | None:
         detail = {"topic": refused.part.topic, "part": int(refused.part.part), **counts}
     elif isinstance(refused, TooManyRows):
         detail = {"rows": int(refused.rows), "max": int(refused.most)}
+    elif isinstance(refused, TooManyBytes):
+        detail = {"bytes": int(refused.bytes), "max": int(refused.most)}
     elif isinstance(refused, TooManyTxns):
         detail = {"limit": "txn_max"}
     elif isinstance(refused, TargetFull):

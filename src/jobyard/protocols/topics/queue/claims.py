@@ -40,7 +40,7 @@ from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.queue import leases
 from jobyard.protocols.topics.records.jobs import write_lease
-from jobyard.protocols.topics.txn_fields import check_id, check_worker, in_http
+from jobyard.protocols.topics.txn_fields import check_id, check_worker, in_http, put_limits
 from jobyard.wire.arrow.stream import (
     ARROW_STREAM,
     END,
@@ -379,6 +379,7 @@ def _answer_set(call: HttpCall, queue: Queue, show: SetShow, *, is_duplicate: bo
     write_text(out, show.claim_id)
     put_bool(out, b',"duplicate":', value=is_duplicate)
     put_int(out, b',"left_out":', show.left_out())
+    put_limits(out, call.session.door.yard)
     journal = call.session.door.yard.journal
     call.await_batch(journal.newest(), is_synced=queue.is_synced)
     finish_long(call, pieces, out)

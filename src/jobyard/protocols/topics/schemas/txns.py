@@ -24,6 +24,7 @@ from jobyard.protocols.topics.schemas.cursors import CURSOR_FIELDS, CURSOR_NAME
 from jobyard.protocols.topics.schemas.keys import JOB_LABELS, RECORD_KEY, STRICT
 from jobyard.protocols.topics.schemas.leases import (
     CLAIM_ANSWER,
+    COMMIT_LIMITS,
     EPOCH,
     SET_EXTEND,
     SET_EXTENDED,
@@ -98,10 +99,7 @@ _STAGED_FIELDS: Final[dict[str, Schema]] = {
     "chunk": WHOLE_NUMBER,
     "rows": WHOLE_NUMBER,
     "bytes": WHOLE_NUMBER,
-    "rows_max": {
-        **WHOLE_NUMBER,
-        "description": "Most records of a commit; one with a key counts as two.",
-    },
+    **COMMIT_LIMITS,
     "duplicate": {**FLAG, "description": "Whether the chunk was staged before."},
     "performance": PERFORMANCE,
 }
@@ -248,6 +246,7 @@ _LOOK: Final[Schema] = {
         "expires_at": WHOLE_NUMBER,
         "expired": {**FLAG, "description": "Whether its stages expired; nobody aborted it."},
         **_OUTCOME,
+        **COMMIT_LIMITS,
         "performance": PERFORMANCE,
     },
 }

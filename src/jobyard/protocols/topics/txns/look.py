@@ -10,7 +10,7 @@ from jobyard.engine.topics import transactions
 from jobyard.errors import Refused
 from jobyard.model.topic.txn import TxnState
 from jobyard.protocols.topics.answers import finish, put_int
-from jobyard.protocols.topics.txn_fields import check_id, in_http
+from jobyard.protocols.topics.txn_fields import check_id, in_http, put_limits
 from jobyard.protocols.topics.txns.access import check_txn
 from jobyard.wire.json.write import write_text
 
@@ -36,6 +36,7 @@ def look(door: TopicsDoor, call: HttpCall) -> None:
     elif decided is not None and state == TxnState.COMMITTED:
         out.write(b",")
         out.write(decided.answer.encode())
+    put_limits(out, yard)
     finish(call, out)
 
 

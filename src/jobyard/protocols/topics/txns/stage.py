@@ -39,7 +39,7 @@ from jobyard.protocols.topics.records.writes import (
     record_of,
     too_many,
 )
-from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole
+from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole, put_limits
 from jobyard.protocols.topics.txns.access import check_txn
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields
@@ -188,7 +188,7 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     put_int(out, b',"chunk":', number)
     put_int(out, b',"rows":', staged.rows)
     put_int(out, b',"bytes":', staged.size)
-    put_int(out, b',"rows_max":', door.yard.txns.rows_max)
+    put_limits(out, door.yard)
     put_bool(out, b',"duplicate":', value=staged.is_duplicate)
     call.await_batch(staged.batch)
     finish(call, out)
