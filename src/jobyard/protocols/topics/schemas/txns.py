@@ -21,6 +21,7 @@ from jobyard.protocols.topics.schemas.basic import (
     WHOLE_NUMBER,
 )
 from jobyard.protocols.topics.schemas.cursors import CURSOR_FIELDS, CURSOR_NAME
+from jobyard.protocols.topics.schemas.export import COLUMNS, NULLABLE
 from jobyard.protocols.topics.schemas.keys import JOB_LABELS, RECORD_KEY, STRICT
 from jobyard.protocols.topics.schemas.leases import (
     CLAIM_ANSWER,
@@ -279,7 +280,10 @@ TXN_SHAPES: Final[dict[str, RouteSchemas]] = {
         refusals=(*_BODY, 410, 416, 422, 500),
     ),
     f"GET {_CLAIM}": RouteSchemas(
-        answers={200: CLAIM_ANSWER}, texts=(ARROW_STREAM,), refusals=(400, 403, 404, 409)
+        query=(COLUMNS, NULLABLE),
+        answers={200: CLAIM_ANSWER},
+        texts=(ARROW_STREAM,),
+        refusals=(400, 403, 404, 409),
     ),
     f"POST {_CLAIM}/extend": RouteSchemas(
         SET_EXTEND, needs_body=True, answers={200: SET_EXTENDED}, refusals=_BODY
