@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.logs.columns import count_between
 from jobyard.engine.logs.cursors import cursor_head, drop_cursor, set_cursor
 from jobyard.engine.state.history import read_history, rows_after
@@ -137,8 +138,12 @@ def _lag(yard: Yard, cursor: TopicCursor) -> i64:
 
 
 def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:
-    """Return the age of the first record after a cursor; 0 if there is none, or its age unknown."""
+    """Return the age of the first record, or job, after a cursor; 0 if there is none."""
     yard = door.yard
+    queue = yard.queues.get(cursor.topic)
+    if queue is not None and cursor.topic not in yard.logs:
+        jobs = jobs_by_seq_of(queue).after(cursor.seq, 1)
+        return max(yard.now_ms - jobs[0].created_ms, 0) if jobs else 0
     ts: i64 = 0
     if cursor.topic == EVENTS_TOPIC:
         page = read_history(yard, cursor.seq, 1, LOOKED_AT)

@@ -40,7 +40,10 @@ _FIELDS: Final[dict[str, Schema]] = {
     "hold": FLAG,
     "is_broken": {**FLAG, "description": "Records after seq were removed although it held them."},
     "lag": {**WHOLE_NUMBER, "description": "Records or rows after it; for a queue, jobs put."},
-    "lag_ms": {**WHOLE_NUMBER, "description": "Age of the first record after it, 0 for none."},
+    "lag_ms": {
+        **WHOLE_NUMBER,
+        "description": "Age of the first record or job after it, 0 for none.",
+    },
     "updated_ms": WHOLE_NUMBER,
 }
 CURSOR_STATE: Final[Schema] = {
