@@ -20,7 +20,7 @@ from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.answers import finish, put_bool
 from jobyard.protocols.topics.api import check_scope
 from jobyard.protocols.topics.api_keys import Scope
-from jobyard.protocols.topics.body import read_body
+from jobyard.protocols.topics.body import is_strict, read_body
 from jobyard.protocols.topics.cursor_fields import cursor_refusal, read_cursor
 from jobyard.protocols.topics.find import no_topic
 from jobyard.protocols.topics.limits import check_cursors
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 # Journal bytes read to find the time of the first row after a cursor of `_events`.
 LOOKED_AT: Final = 64 << 10
+_FIELDS: Final = frozenset(("seq", "incarnation", "hold", "force", "strict"))
 
 
 def put_cursor(door: TopicsDoor, call: HttpCall) -> None:
@@ -43,7 +44,9 @@ def put_cursor(door: TopicsDoor, call: HttpCall) -> None:
     topic, name = call.params
     yard = door.yard
     _head_seq(yard, topic)
-    wanted = read_cursor(yard, call, topic, name, read_body(call, may_be_empty=False))
+    fields = read_body(call, may_be_empty=False)
+    is_strict(fields, _FIELDS)
+    wanted = read_cursor(yard, call, topic, name, fields)
     new = wanted.cursor
     if yard.cursors.get(topic, name) is None:
         check_cursors(door, topic)

@@ -42,6 +42,7 @@ CLAIM_FIELDS: Final = frozenset(
 ACK_FIELDS: Final = frozenset(("node", "seqs", "lease_ids", "strict"))
 DEAD_LETTER_FIELDS: Final = ACK_FIELDS | {"error"}
 NACK_FIELDS: Final = DEAD_LETTER_FIELDS | {"delay_ms"}
+PURGE_FIELDS: Final = frozenset(("max", "strict"))
 EXTEND_FIELDS: Final = ACK_FIELDS | {"lease_ms", "worker", "epoch"}
 
 CLAIM_MAX: Final = 1000
@@ -309,6 +310,7 @@ def purge(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/purge."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=True)
+    is_strict(fields, PURGE_FIELDS)
     most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
     count = topic_queue.purge(door.yard, queue, most, call.now_ms)
     answer_count(door, call, queue, b',"purged":', count)

@@ -228,4 +228,8 @@ MAX: Final[Schema] = {
     **MAYBE_WHOLE,
     "description": f"Most jobs to change; at most {leases.CLAIM_MAX}.",
 }
-PURGE: Final[Schema] = {"title": "Purge", "type": "object", "properties": {"max": MAX}}
+PURGE: Final[Schema] = {
+    "title": "Purge",
+    "type": "object",
+    "properties": {"max": MAX, "strict": STRICT},
+}
