@@ -1,5 +1,6 @@
 """Both rows of a run show the same worker, lease, holder, door, family and count of deliveries."""
 
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -150,6 +151,17 @@ def test_an_entry_that_another_consumer_takes_over_stays_the_run_of_the_first(
     _, claimed, ended = rows_of(doors)
     assert run_of(claimed) == run_of(ended)
     assert (claimed.worker, claimed.door) == ("w1", "glidemq")
+
+
+def test_a_made_id_of_bunqueue_holds_the_number_of_its_rows(doors: Crossing) -> None:
+    doors.api.put(QUEUE, type="queue")
+    for _ in range(3):
+        made = str(doors.bun.push(QUEUE, 1))
+        row = rows_of(doors)[-1]
+        number = uuid.UUID(made).int
+        # As docs/topics.md says.
+        assert row.job_id == (number >> 64 & 0xFFF) << 52 | (number & (1 << 62) - 1) >> 10
+        assert not row.client_id
 
 
 def test_a_lease_without_an_end_shows_none(doors: Crossing) -> None:
