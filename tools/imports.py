@@ -63,8 +63,9 @@ FOLDERS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "jobyard.protocols.glidemq": (("keyspace",), ("groups",), ("functions",), ("commands",)),
     "jobyard.protocols.topics": (
         ("records",),
+        ("export",),
         ("queue",),
-        ("admin", "export", "follow", "txns"),
+        ("admin", "follow", "txns"),
         ("schemas",),
     ),
     "jobyard.spark": (("read", "write"), ("fleet", "letters", "archive"), ("pipeline",)),

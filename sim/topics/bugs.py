@@ -518,6 +518,24 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
             ),
         ),
     ),
+    "fence-passed-again": (
+        "a commit that is repeated by a newer driver does not shut out the older one",
+        frozenset({"reply", "restart"}),
+        (
+            (
+                "jobyard.engine.topics.transactions",
+                (
+                    "            raise_fence(self._yard, self._request.worker, "
+                    "self._request.epoch, now_ms)\n"
+                ),
+                (
+                    "            if self._yard.txns.decided.get(self._request.name) is None:\n"
+                    "                raise_fence(self._yard, self._request.worker, "
+                    "self._request.epoch, now_ms)\n"
+                ),
+            ),
+        ),
+    ),
     "claim-set-given-twice": (
         "an id that was used before claims other jobs",
         frozenset({"reply", "lease", "claim set"}),

@@ -446,7 +446,7 @@ class TopicsModel(LeasedTopics):
         queue = self.queues[ask.name]
         place: Reply = {"topic": ask.name, "claim_id": ask.text("claim_id")}
         shown: Reply = {"claimed": answer.body.get("claimed"), "ready": queue.counts()[0]}
-        self._same(ask, answer, {**place, **shown, **wanted})
+        self._same(ask, answer, {**place, **shown, **wanted, **txns.LIMITS})
 
     # -- dead letters ----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ _QUEUES: Final = (PATIENT, DEADLY, EITHER)
 NODE: Final = "set"
 _MORE_ODDS: Final = 0.15
 _CURSOR_ODDS: Final = 0.15
+_RESTART_ODDS: Final = 0.2
 _LETTER_ODDS: Final = 0.3
 _DEADLY_ODDS: Final = 0.8
 
@@ -71,12 +72,19 @@ class TxnAuthor:
                 self._number += 1
             return self._last
         if verb == "again" and self._last is not None:
-            return Ask("commit", self._last.name, self._last.fields)
+            return Ask("commit", self._last.name, self._again(self._last.fields))
         if verb in {"claim-set", "show-set"}:
             return self._claim(verb)
         if rng.random() < 0.3:
             name = f"x{max(self._number - 1, 0)}"
         return Ask("txn-abort" if verb == "abort" else "txn-look", name, {})
+
+    def _again(self, fields: Reply) -> Reply:
+        """Return the fields of a commit as its driver sends them again, perhaps after a restart."""
+        if self._more_rng.random() < _RESTART_ODDS:
+            self._epoch += 1
+            return {**fields, "epoch": self._epoch}
+        return fields
 
     def _more(self, model: TopicsModel) -> Ask:
         """Return a request to send a chunk again, as it was or not, or to extend a claim set."""

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jobyard.engine.topics.staged_rows import read_staged
-from jobyard.model.topic.txn import TXN_ROWS_MAX
+from jobyard.model.topic.txn import TXN_BYTES_MAX, TXN_ROWS_MAX
 from sim.state import Violation
 from sim.topics.keys import key_of
 from sim.topics.nouns import Ask, Refusal, Reply, compact
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sim.topics.txn_book import TxnBook
 
 WORKER: Final = "driver"
+LIMITS: Final[Reply] = {"rows_max": TXN_ROWS_MAX, "bytes_max": TXN_BYTES_MAX}
 _ENDS: Final = ("acks", "nacks", "dead_letters")
 
 # -- what must come back ---------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def stage(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
         "chunk": place[3],
         "rows": count,
         "bytes": size,
-        "rows_max": TXN_ROWS_MAX,
+        **LIMITS,
         "duplicate": is_known,
     }, 0 if is_known else model.batch
 
@@ -189,16 +190,18 @@ def commit(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     name, fields = ask.name, ask.fields
     digest = compact([fields["parts"], *(fields[word] for word in _ENDS), fields["cursors"]])
     decided = book.decided.get(name)
+    is_raised = _raise_fence(model, ask)
     if decided is not None and decided.state == "committed":
         if decided.digest != digest:
             raise Refusal(409, "txn_differs")
         model.reach("commit repeated")
+        if is_raised:
+            model.reach("fence raised by a repeated commit")
         told: Reply = {"txn": name, "state": "committed", **decided.outcome}
-        return {**told, "duplicate": True}, decided.batch
+        return {**told, "duplicate": True}, model.batch if is_raised else decided.batch
     parts = _parts(fields["parts"])
     if decided is not None and decided.state == "expired" and parts and name not in book.open:
         raise Refusal(410, "txn_expired")
-    _raise_fence(model, ask)
     for one in _groups(fields["cursors"]):
         _check_cursor(model, one)
     rows = _staged(model, name, parts)
@@ -448,6 +451,11 @@ def _write(
 
 def look(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     """Return how a transaction is shown."""
+    shown, batch = _state_of(model, ask)
+    return {**shown, **LIMITS}, batch
+
+
+def _state_of(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
     txn = model.txns.open.get(ask.name)
     if txn is not None:
         txn.until = model.now + STAGE_MS
@@ -474,7 +482,7 @@ def abort(model: TopicsModel, ask: Ask) -> tuple[Reply, int]:
         model.reach("transaction aborted")
         book.decided[ask.name] = Decided("aborted", "", {}, model.batch)
         return {"txn": ask.name, "state": "aborted"}, model.batch
-    return {"txn": ask.name, "state": "aborted"}, 0
+    return _state_of(model, ask)
 
 
 def show_set(model: TopicsModel, ask: Ask, claimed: list[Reply]) -> Reply:

@@ -35,6 +35,7 @@ from jobyard.model.topic.cursor import HOLD_BYTES_DEFAULT
 from jobyard.model.topic.txn import (
     STAGE_MINUTES,
     STAGED_BYTES_MAX,
+    TXN_BYTES_MAX,
     TXN_DAYS,
     TXN_ROWS_MAX,
     TXNS_MAX,
@@ -131,9 +132,11 @@ class Config:
     max_inflight_per_key: int = 1000
     max_total_bytes: int = 0
     max_body_bytes: int = 64 * MIB
-    #: Records of one commit (an ended run counts as three, a dead letter as 20), bytes of all
-    #: stages, transactions that are open or remembered, and equally many claim sets.
+    #: Records of one commit (an ended run counts as three, a dead letter as 20, a record with a key
+    #: as two, 64 characters of an error as one), bytes of its records and dead letters, bytes of
+    #: all stages, transactions that are open or remembered, and equally many claim sets.
     txn_rows_max: int = TXN_ROWS_MAX
+    txn_bytes_max: int = TXN_BYTES_MAX
     txn_stage_bytes: int = STAGED_BYTES_MAX
     txn_max: int = TXNS_MAX
     #: How long transactions are remembered, and how long their stages live without a call.
@@ -334,7 +337,14 @@ SETTINGS: Final = (
         "txn_rows_max",
         Size(1, 1 << 24, "N"),
         "Maximum number of records of one commit, which enter at one moment; an ended run counts "
-        "as three, a dead letter as 20.",
+        "as three, a dead letter as 20, a record with a key as two, and each 64 characters of an "
+        "error as one.",
+    ),
+    Setting(
+        "txn_bytes_max",
+        Size(2 * MIB, BODY_MEMORY_MAX),
+        "Maximum size of the records and dead letters of one commit; others wait while they are "
+        "written.",
     ),
     Setting(
         "txn_stage_bytes",

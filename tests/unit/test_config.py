@@ -100,6 +100,7 @@ def test_every_setting_is_a_field_and_is_read_from_all_three_places(desk: Desk) 
         "glidemq_password": ("secret", "secret"),
         "auth_token": ("a,b", "a,b"),
         "txn_rows_max": ("100", 100),
+        "txn_bytes_max": ("2MiB", 2 * MIB),
         "txn_stage_bytes": ("1MiB", MIB),
         "txn_max": ("50", 50),
         "txn_days": ("3", 3),

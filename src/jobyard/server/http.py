@@ -63,6 +63,7 @@ def set_limits(config: Config, http: HttpDoor, limits: TopicsLimits) -> None:
 def set_txns(config: Config, txns: Txns) -> None:
     """Apply the configured limits and times of transactions."""
     txns.rows_max = config.txn_rows_max
+    txns.bytes_max = config.txn_bytes_max
     txns.staged_max = config.txn_stage_bytes
     txns.txns_max = config.txn_max
     txns.set_days(config.txn_days, config.txn_stage_minutes)

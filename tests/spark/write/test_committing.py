@@ -233,7 +233,8 @@ def test_a_direct_write_creates_no_topic(yard: HttpYard, topics: Topics) -> None
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpYard]:
     """A server whose commits hold little."""
     found = HttpYard(
-        "--data", str(tmp_path_factory.mktemp("narrow")), "--txn-rows-max", str(CHUNK_ROWS)
+        *("--data", str(tmp_path_factory.mktemp("narrow"))),
+        *("--txn-rows-max", str(CHUNK_ROWS), "--txn-bytes-max", "2MiB"),
     )
     yield found
     found.close()
@@ -259,6 +260,33 @@ def test_a_task_that_is_too_large_for_a_commit_stops(narrow: HttpYard) -> None:
     assert "--txn-rows-max" in error.remedy
     abort_tasks(options, [written])
     assert state(topics, "large:1") == "aborted"
+    topics.close()
+
+
+def test_a_task_with_too_many_bytes_for_a_commit_stops(narrow: HttpYard) -> None:
+    topics = Topics(narrow.address)
+    create(topics, "bytes")
+    options = options_of(narrow.url, topic="bytes")
+    taken = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal taken
+        for _ in range(20):
+            taken += 1
+            yield batch_of(value=[f'"{"x" * 1_000_000}"'] * 2)
+
+    written = TaskWriter(options, "bytes:1", 0).write(batches())
+    # The first chunk, of four megabytes, shows it.
+    assert taken == 3
+    error = refusal(commit_tasks, options, [written])
+    assert (error.code, error.option) == ("txn_too_large", "commit")
+    assert f"at most {2 << 20} bytes at once" in error.message
+    assert "--txn-bytes-max" in error.remedy
+    # Of two tasks that each fit, the driver knows it before the commit.
+    rows = [batch_of(value=[f'"{"x" * 1_000_000}"'])]
+    tasks = [run_task(options, rows, "bytes:2", part) for part in range(3)]
+    assert f"at least {3 * 1_000_002} bytes" in refusal(commit_tasks, options, tasks).message
+    assert commit_tasks(options, [run_task(options, rows, "bytes:3", 0)]).written == 1
     topics.close()
 
 

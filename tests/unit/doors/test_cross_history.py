@@ -1,5 +1,6 @@
 """Both rows of a run show the same worker, lease, holder, door, family and count of deliveries."""
 
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from jobyard.engine.state.history import read_history
 from jobyard.model.topic.history_row import CLAIMED, ENQUEUED, HistoryRow
 from jobyard.protocols.session import NOWHERE, Peer
 from tests.support.clients.beanstalk import BeanstalkClient
+from tests.support.clients.exports import exported
 from tests.support.doors.crossing import DOORS, QUEUE, Crossing
 from tests.support.site.site import ALL_HISTORY
 from tests.support.site.storage import MemoryStorage
@@ -149,3 +151,27 @@ def test_an_entry_that_another_consumer_takes_over_stays_the_run_of_the_first(
     _, claimed, ended = rows_of(doors)
     assert run_of(claimed) == run_of(ended)
     assert (claimed.worker, claimed.door) == ("w1", "glidemq")
+
+
+def test_a_made_id_of_bunqueue_holds_the_number_of_its_rows(doors: Crossing) -> None:
+    doors.api.put(QUEUE, type="queue")
+    for _ in range(3):
+        made = str(doors.bun.push(QUEUE, 1))
+        row = rows_of(doors)[-1]
+        number = uuid.UUID(made).int
+        # As docs/topics.md says.
+        assert row.job_id == (number >> 64 & 0xFFF) << 52 | (number & (1 << 62) - 1) >> 10
+        assert not row.client_id
+
+
+def test_a_lease_without_an_end_shows_none(doors: Crossing) -> None:
+    put(doors, "glide-mq")
+    doors.glide.read("w1")
+    put(doors, "topics")
+    doors.api.claim(QUEUE, node="n1", lease_ms=5000)
+    claimed = [row for row in rows_of(doors) if row.event == CLAIMED]
+    assert [int(row.ttl_ms) for row in claimed] == [0, 5000]
+    shown = [one["data"] for one in doors.api.diff("_events")["records"]]
+    assert [one.get("ttl_ms") for one in shown if one["event"] == CLAIMED] == [None, 5000]
+    made = exported(doors, "_events/export?event=claimed&columns=ttl_ms")
+    assert made.rows == [{"ttl_ms": None}, {"ttl_ms": 5000}]

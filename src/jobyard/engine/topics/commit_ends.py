@@ -101,6 +101,14 @@ class HeldRuns:
         self.reasons.append(reason)
         self.ending.discard((end.queue, int(end.seq)))
 
+    def letter_bytes(self) -> i64:
+        """Return the size of the data that dead letters repeat."""
+        size: i64 = 0
+        for each, lease in enumerate(self.leases):
+            if _makes_letter(lease.job, self.ends[each]):
+                size += i64(lease.job.size)
+        return size
+
     def room(self) -> i64:
         """Return the most journal bytes that the ends take."""
         room: i64 = 0
@@ -135,13 +143,18 @@ def _room_of(job: Job, end: RunEnd) -> i64:
     room = STATE_SIZE + END_SIZE + LEASE_SIZE + weight + error_size
     if counts_attempts(job.family) or (details is not None and details.members is not None):
         room += _LINK_ROOM + weight
-    config = job.queue.config
-    if end.kind == EndKind.DEAD_LETTER and config is not None and config.dead_letter is not None:
+    if _makes_letter(job, end):
         # The letter repeats the body and the meta of the job.
         room += 2 * i64(job.size) + 2 * weight + DEAD_LETTER_ROOM
         # In JSON, a byte of the error takes at most six.
         room += 6 * error_size
     return room
+
+
+def _makes_letter(job: Job, end: RunEnd) -> bool:
+    config = job.queue.config
+    has_log = config is not None and config.dead_letter is not None
+    return has_log and end.kind == EndKind.DEAD_LETTER
 
 
 def apply_end(yard: Yard, job: Job, end: RunEnd, now_ms: i64) -> None:

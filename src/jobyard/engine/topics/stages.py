@@ -177,6 +177,7 @@ def check_count(yard: Yard, name: str) -> None:
 
 def _add_chunk(yard: Yard, txn: OpenTxn, place: ChunkPlace, chunk: StagedChunk) -> None:
     txn.chunks[place.key()] = chunk
+    txn.topics.add(place.topic)
     txn.rows += chunk.rows
     txn.bytes += chunk.size
     yard.txns.staged_rows += chunk.rows

@@ -55,7 +55,9 @@ __all__ = [
     "CommitPart",
     "CommitRequest",
     "Incomplete",
+    "OtherRows",
     "StageExpired",
+    "TooManyBytes",
     "TooManyRows",
     "TooManyTxns",
     "TxnCommitted",
@@ -77,14 +79,37 @@ _AGAIN_MAX: Final = 4
 _ALL: Final = 1 << 40
 
 
+@final
+class CommitPart:
+    """A part of a transaction: one attempt at it, and what was staged by that."""
+
+    def __init__(self, topic: str, part: i64, attempt: i64, chunks: i64, rows: i64) -> None:
+        self.topic: str = topic
+        self.part: i64 = part
+        self.attempt: i64 = attempt
+        self.chunks: i64 = chunks
+        self.rows: i64 = rows
+
+
 class Incomplete(Refused):
-    """A chunk that a commit names is missing, or has not as many records as it says."""
+    """A chunk that a commit names is missing."""
 
     def __init__(self, topic: str, part: i64, chunk: i64) -> None:
         super().__init__(f"part {int(part)} of topic {topic} lacks chunk {int(chunk)}")
         self.topic: str = topic
         self.part: i64 = part
         self.chunk: i64 = chunk
+
+
+class OtherRows(Refused):
+    """The chunks of a part have more or fewer records than a commit says."""
+
+    def __init__(self, part: CommitPart, rows: i64) -> None:
+        wanted = int(part.rows)
+        where = f"part {int(part.part)} of topic {part.topic}"
+        super().__init__(f"{where} has {int(rows)} records, not {wanted}")
+        self.part: CommitPart = part
+        self.rows: i64 = rows
 
 
 class StageExpired(Refused):
@@ -108,16 +133,14 @@ class TooManyRows(Refused):
         self.most: i64 = most
 
 
-@final
-class CommitPart:
-    """A part of a transaction: one attempt at it, and what was staged by that."""
+class TooManyBytes(Refused):
+    """The records and dead letters of a commit are larger than what others may wait for."""
 
-    def __init__(self, topic: str, part: i64, attempt: i64, chunks: i64, rows: i64) -> None:
-        self.topic: str = topic
-        self.part: i64 = part
-        self.attempt: i64 = attempt
-        self.chunks: i64 = chunks
-        self.rows: i64 = rows
+    def __init__(self, size: i64, most: i64) -> None:
+        counted = f"{int(size)} bytes of records and of the data of dead letters"
+        super().__init__(f"{counted}; at most {int(most)}")
+        self.bytes: i64 = size
+        self.most: i64 = most
 
 
 @final
@@ -147,6 +170,8 @@ class Commit(Task):
         # The chunks of each topic, in the order of the request.
         self._chunks: dict[str, list[StagedChunk]] = {}
         self._rows: i64 = 0
+        # Of the records that the request names.
+        self._bytes: i64 = 0
         for end in request.ends:
             is_letter = end.kind == EndKind.DEAD_LETTER
             self._rows += _ROWS_PER_LETTER if is_letter else _ROWS_PER_END
@@ -165,11 +190,16 @@ class Commit(Task):
 
     def step(self, most: i64, now_ms: i64) -> i64:
         """Do a slice of the preparation, and at its end let everything enter."""
+        is_first = not self._is_begun
+        if is_first:
+            self._is_begun = True
+            # In a record of its own: it holds even if the commit is refused, or was made before. A
+            # driver that starts again begins with a repetition.
+            raise_fence(self._yard, self._request.worker, self._request.epoch, now_ms)
         # Before each slice: the client may have sent the same commit again meanwhile.
         if self._is_done_before():
             return 0
-        if not self._is_begun:
-            self._is_begun = True
+        if is_first:
             self._begin(now_ms)
         done: i64 = 0
         while True:
@@ -181,6 +211,7 @@ class Commit(Task):
             self._check(now_ms)
             runs = HeldRuns(self._yard, self._request.ends)
             runs.proceed(_ALL, now_ms)
+            self._check_bytes(runs.letter_bytes())
             if self._is_current(runs, now_ms):
                 self._check_targets(now_ms)
                 self._enter(runs, now_ms)
@@ -198,7 +229,9 @@ class Commit(Task):
             return False
         if decided.state == TxnState.COMMITTED:
             if decided.digest != self._request.digest:
-                raise TxnDiffers(f"transaction {self._request.name} was committed with other parts")
+                raise TxnDiffers(
+                    f"transaction {self._request.name} was committed with other content"
+                )
             self.answer = decided.answer
             self.is_duplicate = True
             self.is_synced = True
@@ -215,14 +248,13 @@ class Commit(Task):
     def _begin(self, now_ms: i64) -> None:
         yard = self._yard
         request = self._request
-        # In a record of its own: it holds even if the commit is refused.
-        raise_fence(yard, request.worker, request.epoch, now_ms)
         for change in request.cursors:
             change.check(yard)
         if request.name not in yard.txns.open:
             check_count(yard, request.name)
         self._find_chunks(now_ms)
         self._check_size()
+        self._check_bytes(0)
         self._prepare_again(now_ms)
 
     def _size(self) -> i64:
@@ -236,6 +268,12 @@ class Commit(Task):
         size = self._size()
         if size > self._yard.txns.rows_max:
             raise TooManyRows(size, self._yard.txns.rows_max)
+
+    def _check_bytes(self, more: i64) -> None:
+        """Refuse more bytes than may be written at one moment; `more` are those of letters."""
+        size = self._bytes + more
+        if size > self._yard.txns.bytes_max:
+            raise TooManyBytes(size, self._yard.txns.bytes_max)
 
     def _find_chunks(self, now_ms: i64) -> None:
         """Find the chunks that the request names; Incomplete if one is missing."""
@@ -254,10 +292,11 @@ class Commit(Task):
                 if chunk is None:
                     raise Incomplete(part.topic, part.part, number)
                 rows += chunk.rows
+                self._bytes += chunk.size
                 found.append(chunk)
                 number += 1
             if rows != part.rows:
-                raise Incomplete(part.topic, part.part, part.chunks)
+                raise OtherRows(part, rows)
             self._rows += rows
 
     def _prepare_again(self, now_ms: i64) -> None:

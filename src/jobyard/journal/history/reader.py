@@ -38,6 +38,7 @@ from jobyard.model.details_codec import Tag
 from jobyard.model.entry import EntryKind
 from jobyard.model.family import FAMILY_NAMES
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
+from jobyard.model.limits import NEVER_MS
 from jobyard.model.members import MemberState
 from jobyard.model.policy import NAME_DEFAULT, name_in, policy_key
 from jobyard.model.topic.history_row import (
@@ -53,6 +54,8 @@ WINDOW_MIN: Final = 64 << 10
 WINDOW_MAX: Final = 1 << 20
 # The approximate size of a row on disk.
 ROW_BYTES: Final = 256
+# Leases of glide-mq and of queues that do not look for stalled jobs last so long: for ever.
+_ENDLESS_MS: Final = NEVER_MS // 2
 TAG_SIZE: Final = 5
 
 
@@ -406,7 +409,9 @@ def _claimed(data: bytes, pos: i64, seq: i64, wall_ms: i64, walk: _Walk) -> Hist
     row.lease = read_i64_le(data, pos + 16)
     row.holder = holder & HOLDER_BITS
     row.door = FAMILIES[data[pos + 1]]
-    row.ttl_ms = read_i64_le(data, pos + 32)
+    ttl_ms = read_i64_le(data, pos + 32)
+    # A lease without an end is shown without one.
+    row.ttl_ms = ttl_ms if ttl_ms < _ENDLESS_MS else 0
     row.claimed_ms = at_ms
     if i64(read_i32_le(data, pos + 4)) >= LEASE_SIZE:
         row.family = FAMILIES[data[pos + 2]]

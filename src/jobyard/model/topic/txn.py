@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 STAGE_LOG: Final = "_stages"
 
 TXN_ROWS_MAX: Final = 100_000
+TXN_BYTES_MAX: Final = 64 << 20
 TXNS_MAX: Final = 1_000_000
 STAGED_BYTES_MAX: Final = 8 << 30
 TXN_DAYS: Final = 7
@@ -96,6 +97,8 @@ class OpenTxn:
     def __init__(self, name: str) -> None:
         self.name: str = name
         self.chunks: dict[tuple[str, int, int, int], StagedChunk] = {}
+        # Of its chunks.
+        self.topics: set[str] = set()
         self.rows: i64 = 0
         self.bytes: i64 = 0
         # When its stages expire, unless a call names it before, and the timer for that.
@@ -157,8 +160,9 @@ class Txns:
         self.staged_bytes: i64 = 0
         # What all of this takes in memory, staged records aside.
         self.memory: i64 = 0
-        # By worker; and by queue name and claim id.
+        # By worker within its name space; how many of each; and by queue name and claim id.
         self.fences: RecentKeys[Fence] = RecentKeys()
+        self.fence_counts: dict[str, int] = {}
         self.claim_sets: RecentKeys[ClaimSet] = RecentKeys()
         # Keys of claim sets that are being claimed.
         self.claiming: set[str] = set()
@@ -168,6 +172,7 @@ class Txns:
         self.held_offers: list[Queue] | None = None
         # Limits.
         self.rows_max: i64 = TXN_ROWS_MAX
+        self.bytes_max: i64 = TXN_BYTES_MAX
         self.txns_max: i64 = TXNS_MAX
         self.staged_max: i64 = STAGED_BYTES_MAX
         self.remembered_ms: i64 = TXN_DAYS * _DAY_MS

@@ -4,6 +4,7 @@ A key is `text`, `text:scopes` or `text:scopes:prefixes`. Only its hash is store
 sends is compared with every known key, so that timing reveals nothing.
 """
 
+from hashlib import blake2b
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -35,6 +36,9 @@ class ApiKey:
         self.digest: bytes = digest_of(text.encode())
         self.scopes = scopes
         self.prefixes = prefixes
+        # Of the workers of its callers: keys with the same prefixes have the same one, and those
+        # without prefixes none. Of fixed length, since it is part of what is stored.
+        self.name_space: str = _name_space(prefixes) if prefixes else ""
         # Open streams and waiting calls of all clients with this key.
         self.streams_count: i64 = 0
         self.waiting_count: i64 = 0
@@ -46,6 +50,11 @@ class ApiKey:
     def covers(self, name: str) -> bool:
         """Return whether the key covers a topic name."""
         return not self.prefixes or name.startswith(self.prefixes)
+
+
+def _name_space(prefixes: tuple[str, ...]) -> str:
+    text = "|".join(sorted(set(prefixes)))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def read_keys(text: str) -> list[ApiKey]:

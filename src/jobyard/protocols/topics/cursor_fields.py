@@ -29,7 +29,7 @@ INCARNATION_MAX: Final = 64
 def read_cursor(
     yard: Yard, call: HttpCall, topic: str, name: str, fields: JsonFields
 ) -> CursorChange:
-    """Return the cursor that a caller wants to set; a cursor that holds needs an administrator."""
+    """Return the cursor that a caller wants to set; only administrators set or end a hold."""
     if fields.kind(b"seq") in (KIND_ABSENT, KIND_NIL):
         raise invalid("seq is required")
     known = yard.cursors.get(topic, name)
@@ -37,7 +37,7 @@ def read_cursor(
     new.seq = whole(fields, b"seq", 0)
     new.incarnation = text(fields, b"incarnation", INCARNATION_MAX)
     new.holds = flag(fields, b"hold", otherwise=known is not None and known.holds)
-    if new.holds:
+    if new.holds or (known is not None and known.holds):
         check_scope(call, Scope.ADMIN)
     keeps_hold = fields.kind(b"hold") in (KIND_ABSENT, KIND_NIL)
     is_forced = flag(fields, b"force", otherwise=False)

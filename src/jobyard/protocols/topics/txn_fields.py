@@ -2,17 +2,27 @@
 
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.claim_sets import ClaimDiffers, ClaimInProgress
 from jobyard.engine.topics.commit_targets import TargetFull, TargetKeysFull, TargetMissing
-from jobyard.engine.topics.fences import Fenced, raise_fence
+from jobyard.engine.topics.fences import SPACE_END, Fenced, fence_name, raise_fence
 from jobyard.engine.topics.staged_rows import StageDamaged
 from jobyard.engine.topics.stages import StagesFull, TooManyTxns, TxnCommitted, TxnDiffers
-from jobyard.engine.topics.transactions import Incomplete, SameJobId, StageExpired, TooManyRows
+from jobyard.engine.topics.transactions import (
+    Incomplete,
+    OtherRows,
+    SameJobId,
+    StageExpired,
+    TooManyBytes,
+    TooManyRows,
+)
 from jobyard.errors import Refused
-from jobyard.protocols.http.call import HttpRefused
+from jobyard.protocols.http.call import HttpCall, HttpRefused
+from jobyard.protocols.topics.answers import put_int
+from jobyard.protocols.topics.api_keys import ApiKey
 from jobyard.protocols.topics.body import invalid, text, whole
 from jobyard.protocols.topics.cursor_fields import cursor_refusal
 from jobyard.protocols.topics.find import no_topic
@@ -29,11 +39,13 @@ _STATUSES: Final[tuple[tuple[type[Refused], int, str], ...]] = (
     (TxnCommitted, 409, "committed"),
     (TxnDiffers, 409, "txn_differs"),
     (Incomplete, 409, "incomplete"),
+    (OtherRows, 409, "incomplete"),
     (SameJobId, 409, "same_job_id"),
     (ClaimDiffers, 409, "claim_differs"),
     (ClaimInProgress, 409, "in_progress"),
     (StageExpired, 410, "txn_expired"),
     (TooManyRows, 413, "txn_too_large"),
+    (TooManyBytes, 413, "txn_too_large"),
     (TargetKeysFull, 422, "too_many_keys"),
     (TooManyTxns, 429, "throttled"),
     (StageDamaged, 500, "corrupt"),
@@ -48,25 +60,36 @@ def check_id(name: str, what: str) -> str:
     return name
 
 
-def worker_of(fields: JsonFields) -> tuple[str, i64]:
-    """Return the worker that a call names, and its epoch."""
+def worker_of(call: HttpCall, fields: JsonFields) -> tuple[str, i64]:
+    """Return the worker that a call names, in the name space of its key, and its epoch."""
     worker = text(fields, b"worker", WORKER_MAX)
+    if SPACE_END in worker:
+        raise invalid("worker must not contain the character U+0000")
     epoch = whole(fields, b"epoch", 0)
     if epoch > EPOCH_MAX:
         raise invalid(f"epoch must be at most {EPOCH_MAX}")
     if not worker and fields.kind(b"epoch") not in (KIND_ABSENT, KIND_NIL):
         raise HttpRefused(409, "no_worker", "epoch needs a worker")
+    key = call.identity
+    if worker and isinstance(key, ApiKey):
+        worker = fence_name(key.name_space, worker)
     return worker, epoch
 
 
-def check_worker(yard: Yard, fields: JsonFields, now_ms: i64) -> None:
+def check_worker(yard: Yard, call: HttpCall, fields: JsonFields) -> None:
     """Refuse a call whose worker has called with a greater epoch; from now on, smaller ones."""
-    worker, epoch = worker_of(fields)
+    worker, epoch = worker_of(call, fields)
     if worker:
         try:
-            raise_fence(yard, worker, epoch, now_ms)
+            raise_fence(yard, worker, epoch, call.now_ms)
         except Refused as refused:
             raise in_http(refused) from None
+
+
+def put_limits(out: BytesWriter, yard: Yard) -> None:
+    """Add how much a commit may hold: not every client of one stages something."""
+    put_int(out, b',"rows_max":', yard.txns.rows_max)
+    put_int(out, b',"bytes_max":', yard.txns.bytes_max)
 
 
 def needed_whole(fields: JsonFields, key: bytes, most: i64) -> i64:
@@ -109,13 +132,18 @@ def _detail_of(refused: Refused) -> dict[str, object] | None:
     elif isinstance(refused, Incomplete):
         place = {"part": int(refused.part), "chunk": int(refused.chunk)}
         detail = {"topic": refused.topic, **place}
+    elif isinstance(refused, OtherRows):
+        counts = {"rows": int(refused.rows), "wanted": int(refused.part.rows)}
+        detail = {"topic": refused.part.topic, "part": int(refused.part.part), **counts}
     elif isinstance(refused, TooManyRows):
         detail = {"rows": int(refused.rows), "max": int(refused.most)}
+    elif isinstance(refused, TooManyBytes):
+        detail = {"bytes": int(refused.bytes), "max": int(refused.most)}
     elif isinstance(refused, TooManyTxns):
         detail = {"limit": "txn_max"}
     elif isinstance(refused, TargetFull):
         detail = {"topic": refused.topic}
     elif isinstance(refused, TargetKeysFull):
-        counts = {"keys": int(refused.count), "new": int(refused.new)}
-        detail = {"topic": refused.topic, "key_max": int(refused.key_max), **counts}
+        keys = {"keys": int(refused.count), "new": int(refused.new)}
+        detail = {"topic": refused.topic, "key_max": int(refused.key_max), **keys}
     return detail

@@ -66,7 +66,11 @@ def _check_size(done: list[TaskWritten]) -> None:
     size = sum(message.size for message in done)
     rows_max = max((message.rows_max for message in done), default=0)
     if 0 < rows_max < size:
-        raise too_large(size, rows_max)
+        raise too_large(f"{size} records, two for each with a key", f"{rows_max}")
+    staged = sum(message.staged_bytes for message in done)
+    bytes_max = max((message.bytes_max for message in done), default=0)
+    if 0 < bytes_max < staged:
+        raise too_large(f"{staged} bytes of records", f"{bytes_max} bytes")
 
 
 def _commit_staged(

@@ -15,7 +15,7 @@ REMEDIES: Final[dict[str, tuple[str, str]]] = {
         "commit",
         (
             "Write less at once: several runs, a smaller maxOffsetsPerTrigger, or commit=direct; "
-            "or start the server with a greater --txn-rows-max."
+            "or start the server with a greater --txn-rows-max or --txn-bytes-max."
         ),
     ),
     "too_many_keys": (
@@ -53,12 +53,11 @@ def explained(error: JobyardError, topic: str = "") -> JobyardError:
     return error.within(topic=topic, option=option, remedy=remedy)
 
 
-def too_large(size: int, rows_max: int) -> JobyardError:
-    """Return the error for more than the server commits at once."""
+def too_large(size: str, most: str) -> JobyardError:
+    """Return the error for more than the server commits at once, both with their units."""
     return explained(
         JobyardError(
             TXN_TOO_LARGE,
-            f"at least {size} records, two for each with a key; "
-            f"the server commits at most {rows_max} at once, so nothing was written",
+            f"at least {size}; the server commits at most {most} at once, so nothing was written",
         )
     )

@@ -56,14 +56,17 @@ class ChunkSender:
         self._chunks: dict[str, int] = {}
         self._rows: dict[str, int] = {}
         self.counts = Counts()
-        # How much of what a commit may hold is added, and how much it may; 0: not known yet.
+        # How many records of what a commit may hold are added, how many bytes of them are staged as
+        # the server counts, and how much it may hold; 0: not known yet.
         self.size = 0
+        self.staged_bytes = 0
         self.rows_max = 0
+        self.bytes_max = 0
 
     @property
     def is_too_large(self) -> bool:
         """Return whether no commit can hold what is added."""
-        return 0 < self.rows_max < self.size
+        return 0 < self.rows_max < self.size or 0 < self.bytes_max < self.staged_bytes
 
     def add(self, record: Record) -> None:
         """Add a record, and send a chunk if it is full."""
@@ -113,7 +116,9 @@ class ChunkSender:
         except JobyardError as error:
             raise error.within(topic=topic) from None
         if self._txn:
+            self.staged_bytes += answer.number_or("bytes", 0)
             self.rows_max = answer.number_or("rows_max", 0)
+            self.bytes_max = answer.number_or("bytes_max", 0)
             return
         self.counts = _counted(self.counts, answer, len(records))
 

@@ -28,10 +28,12 @@ class TaskWritten(WriterCommitMessage):
     txn: str = ""
     # The transaction had been committed before; this is a repeated batch.
     was_committed: bool = False
-    # How much of what a commit may hold was staged, as the server counts, and how much it may hold;
-    # 0 if nothing was. A task that finds its share too large stops.
+    # How much of what a commit may hold was staged, in records and bytes as the server counts, and
+    # how much it may hold; 0 if nothing was. A task that finds its share too large stops.
     size: int = 0
+    staged_bytes: int = 0
     rows_max: int = 0
+    bytes_max: int = 0
 
 
 @final
@@ -60,6 +62,7 @@ class TaskWriter:
                     if sender.is_too_large:
                         break
                 if not sender.is_too_large:
+                    # What is left may be too large as well: the driver adds up.
                     written.parts = sender.finish()
             except JobyardError as error:
                 if error.code != COMMITTED:
@@ -67,6 +70,7 @@ class TaskWriter:
                 written.was_committed = True
             written.counts = sender.counts
             written.size, written.rows_max = sender.size, sender.rows_max
+            written.staged_bytes, written.bytes_max = sender.staged_bytes, sender.bytes_max
         if options.bad_rows_path and not written.was_committed:
             written.bad.files = aside.write()
         return written
@@ -107,7 +111,9 @@ def encode_written(written: TaskWritten) -> str:
             "txn": written.txn,
             "was_committed": written.was_committed,
             "size": written.size,
+            "staged_bytes": written.staged_bytes,
             "rows_max": written.rows_max,
+            "bytes_max": written.bytes_max,
         }
     )
 
@@ -126,5 +132,7 @@ def decode_written(text: str) -> TaskWritten:
         txn=given["txn"],
         was_committed=given["was_committed"],
         size=given["size"],
+        staged_bytes=given["staged_bytes"],
         rows_max=given["rows_max"],
+        bytes_max=given["bytes_max"],
     )

@@ -32,6 +32,8 @@ CALLS: list[tuple[str, dict[str, object]]] = [
     ("/extend", {**HELD, "lease_ms": 1000}),
     ("/extend", {**HELD, "lease_ms": 1000, "worker": "w", "epoch": 1}),
     ("/redrive", {}),
+    ("/purge", {}),
+    ("/diff", {}),
 ]
 
 
@@ -149,3 +151,32 @@ def test_every_known_field_of_a_transaction_may_be_sent() -> None:
     body = {**driver, **ends, **set_there, "parts": [{**PART, "rows": 2}]}
     answer = site.api.ask("POST", "/v0/txns/t/commit", body)
     assert (answer.status, answer.json["skipped"]) == (200, [])
+
+
+PUTS: list[tuple[str, dict[str, object]]] = [
+    ("q", {"type": "queue"}),
+    ("log", {"type": "log"}),
+    ("q/cursors/c", {"seq": 0}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), PUTS)
+def test_an_unknown_setting_is_refused_too(path: str, body: dict[str, object]) -> None:
+    site = made()
+    path = f"/v0/topics/{path}"
+    assert_names(site.api.ask("PUT", path, {**body, "nosuch": 1, "strict": True}), "nosuch")
+    for more in ({"nosuch": 1, "strict": False}, {"nosuch": 1}, {"strict": True}):
+        assert site.api.ask("PUT", path, {**body, **more}).status in {200, 201}
+    assert site.api.ask("PUT", path, {**body, "strict": 1}).status == 400
+
+
+def test_every_setting_and_every_part_of_a_query_is_known() -> None:
+    site = made()
+    state = site.api.state("q")["config"]
+    assert site.api.ask("PUT", "/v0/topics/q", {**state, "strict": True}).status == 200
+    cursor = {"seq": 0, "incarnation": None, "hold": False, "force": True, "strict": True}
+    assert site.api.ask("PUT", "/v0/topics/q/cursors/c", cursor).status == 201
+    query = {"from_seq": 0, "limit": 1, "max_batch_bytes": 9, "node": "n", "wait_ms": 0}
+    query |= {"include_tags": True, "include_meta": True, "strict": True}
+    assert site.api.post("q/diff", query).status == 200
+    assert site.api.post("q/purge", {"max": 1, "strict": True}).status == 200

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter
 
+from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.logs.columns import count_between
 from jobyard.engine.logs.cursors import cursor_head, drop_cursor, set_cursor
 from jobyard.engine.state.history import read_history, rows_after
@@ -17,7 +18,9 @@ from jobyard.errors import Refused
 from jobyard.model.topic.config import FSYNC
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.answers import finish, put_bool
-from jobyard.protocols.topics.body import read_body
+from jobyard.protocols.topics.api import check_scope
+from jobyard.protocols.topics.api_keys import Scope
+from jobyard.protocols.topics.body import is_strict, read_body
 from jobyard.protocols.topics.cursor_fields import cursor_refusal, read_cursor
 from jobyard.protocols.topics.find import no_topic
 from jobyard.protocols.topics.limits import check_cursors
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 # Journal bytes read to find the time of the first row after a cursor of `_events`.
 LOOKED_AT: Final = 64 << 10
+_FIELDS: Final = frozenset(("seq", "incarnation", "hold", "force", "strict"))
 
 
 def put_cursor(door: TopicsDoor, call: HttpCall) -> None:
@@ -40,7 +44,9 @@ def put_cursor(door: TopicsDoor, call: HttpCall) -> None:
     topic, name = call.params
     yard = door.yard
     _head_seq(yard, topic)
-    wanted = read_cursor(yard, call, topic, name, read_body(call, may_be_empty=False))
+    fields = read_body(call, may_be_empty=False)
+    is_strict(fields, _FIELDS)
+    wanted = read_cursor(yard, call, topic, name, fields)
     new = wanted.cursor
     if yard.cursors.get(topic, name) is None:
         check_cursors(door, topic)
@@ -88,6 +94,9 @@ def delete_cursor(door: TopicsDoor, call: HttpCall) -> None:
     check_read_name(topic)
     cursor = door.yard.cursors.get(topic, name)
     if cursor is not None:
+        if cursor.holds:
+            # What it holds may go at once.
+            check_scope(call, Scope.ADMIN)
         drop_cursor(door.yard, cursor)
     out = BytesWriter()
     out.write(encode({"cursor": name, "topic": topic})[:-1])
@@ -132,8 +141,12 @@ def _lag(yard: Yard, cursor: TopicCursor) -> i64:
 
 
 def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:
-    """Return the age of the first record after a cursor; 0 if there is none, or its age unknown."""
+    """Return the age of the first record, or job, after a cursor; 0 if there is none."""
     yard = door.yard
+    queue = yard.queues.get(cursor.topic)
+    if queue is not None and cursor.topic not in yard.logs:
+        jobs = jobs_by_seq_of(queue).after(cursor.seq, 1)
+        return max(yard.now_ms - jobs[0].created_ms, 0) if jobs else 0
     ts: i64 = 0
     if cursor.topic == EVENTS_TOPIC:
         page = read_history(yard, cursor.seq, 1, LOOKED_AT)

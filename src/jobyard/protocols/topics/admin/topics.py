@@ -29,7 +29,7 @@ from jobyard.protocols.http.long_calls import LongCall
 from jobyard.protocols.topics.admin.topic_state import log_state, queue_state
 from jobyard.protocols.topics.answers import begin, finish, put_bool
 from jobyard.protocols.topics.api import may_see
-from jobyard.protocols.topics.body import invalid, query_flag, read_body
+from jobyard.protocols.topics.body import invalid, is_strict, query_flag, read_body
 from jobyard.protocols.topics.find import (
     check_dead_letter_topic,
     drop_topic,
@@ -40,6 +40,7 @@ from jobyard.protocols.topics.find import (
 from jobyard.protocols.topics.limits import check_topics
 from jobyard.protocols.topics.names import EVENTS_TOPIC, check_topic_name
 from jobyard.protocols.topics.records.events import events_state, is_events
+from jobyard.protocols.topics.records.writes import CONFIG_FIELDS
 from jobyard.wire.http.request import parse_query
 from jobyard.wire.json.write import write_texts
 from jobyard.wire.numbers import decimal
@@ -62,6 +63,7 @@ def put_topic(door: TopicsDoor, call: HttpCall) -> None:
     name = call.params[0]
     check_topic_name(name)
     fields = read_body(call, may_be_empty=True)
+    is_strict(fields, CONFIG_FIELDS | {"strict"})
     config = wanted_config(call, name, json.loads(fields.data))
     yard = door.yard
     check_dead_letter_topic(yard, config)

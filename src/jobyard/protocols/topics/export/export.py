@@ -30,7 +30,7 @@ from jobyard.protocols.topics.export.request import (
     ExportRange,
     check_incarnation,
     check_parameters,
-    fields_of,
+    picked_fields,
     read_columns,
     read_filter,
     read_packer,
@@ -72,7 +72,7 @@ def export(door: TopicsDoor, call: HttpCall) -> None:
     source = _source(door, call, name, parse_query(call.request.query))
     _check_accept(call)
     wanted = read_range(call, source, name)
-    wanted.columns = read_columns(call, source)
+    wanted.columns = read_columns(call, source.fields())
     wanted.is_nullable = query_flag(call, "nullable", otherwise=False)
     packer = read_packer(call, door.packers)
     wanted.rows = source.count(wanted.from_seq, wanted.to_seq)
@@ -161,7 +161,9 @@ class _Export(Alarm, PendingCall):
         # Read before anything is sent: damage here is a refusal, not a broken stream.
         page = self._next_page()
         call.begin_stream(self, ARROW_STREAM, wanted.headers())
-        call.send(schema_message(fields_of(source, wanted), wanted.notes()))
+        is_nullable = wanted.is_nullable
+        fields = picked_fields(source.fields(), wanted.columns, is_nullable=is_nullable)
+        call.send(schema_message(fields, wanted.notes()))
         self._send_page(page, call.now_ms)
         self.drained(call.now_ms)
 

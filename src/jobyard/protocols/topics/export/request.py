@@ -80,9 +80,14 @@ class ExportRange:
 
 def check_parameters(asked: dict[str, str], name: str, others: frozenset[str]) -> None:
     """Refuse parameters that an export does not have: ignored, they would give other rows."""
+    check_known(asked, f"an export of {name}", PARAMETERS | others)
+
+
+def check_known(asked: dict[str, str], what: str, known: frozenset[str]) -> None:
+    """Refuse parameters that are not known."""
     for parameter in asked:
-        if parameter not in PARAMETERS and parameter not in others:
-            raise invalid(f"an export of {name} has no parameter {parameter[:NAME_SHOWN_MAX]}")
+        if parameter not in known:
+            raise invalid(f"{what} has no parameter {parameter[:NAME_SHOWN_MAX]}")
 
 
 def read_filter(asked: dict[str, str]) -> HistoryFilter | None:
@@ -147,7 +152,8 @@ def read_range(call: HttpCall, source: RowSource, name: str) -> ExportRange:
     if to_seq < from_seq:
         raise invalid("to_seq must not be less than from_seq")
     if to_seq > max(head, 0):
-        message = f"to_seq is beyond the newest seq, {int(head)}"
+        named = "from_seq" if from_seq > head else "to_seq"
+        message = f"{named} is beyond the newest seq, {int(head)}"
         raise HttpRefused(416, "out_of_range", message, _bounds(source))
     wanted = ExportRange(name, source.incarnation(), from_seq, to_seq)
     wanted.may_have_gaps = query_flag(call, "allow_gap", otherwise=False)
@@ -163,12 +169,12 @@ def read_range(call: HttpCall, source: RowSource, name: str) -> ExportRange:
     return wanted
 
 
-def read_columns(call: HttpCall, source: RowSource) -> list[int]:
+def read_columns(call: HttpCall, fields: list[ArrowField]) -> list[int]:
     """Return the indexes of the columns that a call names, in its order.
 
     By default all but the one that repeats another.
     """
-    names = [field.name for field in source.fields()]
+    names = [field.name for field in fields]
     word = parse_query(call.request.query).get("columns", "")
     wanted = word.split(",") if word else [name for name in names if name != VALUE]
     if len(set(wanted)) < len(wanted) or not set(wanted) <= set(names):
@@ -176,10 +182,11 @@ def read_columns(call: HttpCall, source: RowSource) -> list[int]:
     return [names.index(name) for name in wanted]
 
 
-def fields_of(source: RowSource, wanted: ExportRange) -> list[ArrowField]:
+def picked_fields(
+    fields: list[ArrowField], places: list[int], *, is_nullable: bool
+) -> list[ArrowField]:
     """Return the requested columns as the schema describes them."""
-    fields = source.fields()
-    picked = [fields[place] for place in wanted.columns]
-    if wanted.is_nullable:
+    picked = [fields[place] for place in places]
+    if is_nullable:
         return [ArrowField(field.name, field.kind, is_nullable=True) for field in picked]
     return picked

@@ -6,7 +6,6 @@ slices, since it may have ten times as many jobs as another claim.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
@@ -26,35 +25,26 @@ from jobyard.engine.topics.claim_sets import (
 )
 from jobyard.engine.topics.topic_setup import config_of
 from jobyard.errors import Refused, StorageFull
-from jobyard.model.job import BYTES, JSON
 from jobyard.model.lease import NOBODY, Holder
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.topic.columns import NumberColumn, TextColumn
 from jobyard.model.topic.config import LEASE_MS_MAX, clamp_lease_ms
 from jobyard.protocols.http.call import JSON_TYPE, HttpRefused, PendingCall
 from jobyard.protocols.http.long_calls import LongCall
 from jobyard.protocols.http.long_calls import in_http as refusal_of
 from jobyard.protocols.topics.answers import begin, finish, finish_long, put_bool, put_int
 from jobyard.protocols.topics.body import invalid, is_strict, read_body, whole
+from jobyard.protocols.topics.export.request import check_known
 from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.queue import leases
+from jobyard.protocols.topics.queue.claim_columns import ClaimColumns
 from jobyard.protocols.topics.records.jobs import write_lease
-from jobyard.protocols.topics.txn_fields import check_id, check_worker, in_http
-from jobyard.wire.arrow.stream import (
-    ARROW_STREAM,
-    END,
-    INT64,
-    TIMESTAMP,
-    UTF8,
-    ArrowField,
-    batch_message,
-    schema_message,
-)
+from jobyard.protocols.topics.txn_fields import check_id, check_worker, in_http, put_limits
+from jobyard.wire.arrow.stream import ARROW_STREAM
 from jobyard.wire.http.accept import names
+from jobyard.wire.http.request import parse_query
 from jobyard.wire.json.write import write_text
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
-from jobyard.wire.payload import to_json
 
 if TYPE_CHECKING:
     from jobyard.model.lease import Lease
@@ -69,17 +59,8 @@ SET_CLAIM_MAX: Final = 10_000
 _PIECE_SIZE: Final = 256 << 10
 _SHOW_UNITS: Final = 3
 _BYTES_PER_UNIT: Final = 1024
+_NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 _EXTEND_FIELDS: Final = frozenset({"lease_ms", "worker", "epoch", "strict"})
-_COLUMNS: Final = [
-    ArrowField("seq", INT64),
-    ArrowField("lease_id", UTF8),
-    ArrowField("deadline", TIMESTAMP),
-    ArrowField("ts", TIMESTAMP),
-    ArrowField("tag", UTF8, is_nullable=True),
-    ArrowField("deliveries", INT64),
-    ArrowField("meta", UTF8, is_nullable=True),
-    ArrowField("data", UTF8),
-]
 
 
 def claim(door: TopicsDoor, call: HttpCall) -> None:
@@ -87,7 +68,6 @@ def claim(door: TopicsDoor, call: HttpCall) -> None:
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=False)
     is_strict(fields, leases.CLAIM_FIELDS)
-    check_worker(door.yard, fields, call.now_ms)
     if fields.kind(b"claim_id") in (KIND_ABSENT, KIND_NIL):
         leases.claim(door, call, queue, fields)
         return
@@ -100,6 +80,7 @@ def _begin_set(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonField
     most = max(1, min(whole(fields, b"max", 1), SET_CLAIM_MAX))
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
     wait_ms = min(whole(fields, b"wait_ms", 0), leases.WAIT_MS_MAX)
+    check_worker(door.yard, call, fields)
     wanted = _WantedSet(door, call, queue, claim_id, node, most, lease_ms)
     wanted.until_ms = call.now_ms + wait_ms
     wanted.claim()
@@ -219,7 +200,7 @@ class _WantedSet(Alarm, Holder, PendingCall):
     def _answer_nothing(self) -> None:
         self._door.yard.disarm(self)
         self._leave()
-        show = SetShow(self._door, None, self._claim_id, is_arrow=False)
+        show = SetShow(self._door, None, self._claim_id)
         show.begin()
         _answer_set(self._call, self._queue, show, is_duplicate=False)
 
@@ -258,7 +239,7 @@ class _ClaimAndShow(Task):
                 raise in_http(refused) from None
             if done >= most:
                 return done
-            self.show = SetShow(self._door, self.claiming.claim_set, self._claim_id, is_arrow=False)
+            self.show = SetShow(self._door, self.claiming.claim_set, self._claim_id)
             self.show.begin()
         return done + self.show.step(most - done, now_ms)
 
@@ -268,25 +249,22 @@ class SetShow(Task):
     """Writes the jobs of a set that are still leased."""
 
     def __init__(
-        self, door: TopicsDoor, claim_set: ClaimSet | None, claim_id: str, *, is_arrow: bool
+        self,
+        door: TopicsDoor,
+        claim_set: ClaimSet | None,
+        claim_id: str,
+        columns: ClaimColumns | None = None,
     ) -> None:
         super().__init__()
         self._door = door
         self._claim_set = claim_set
         self.claim_id: str = claim_id
-        self.is_arrow: bool = is_arrow
+        # For an answer in columns.
+        self.columns = columns
         self._next: i64 = 0
         self.count: i64 = 0
         self.pieces: list[bytes] = []
         self.out = BytesWriter()
-        self._seqs = NumberColumn()
-        self._lease_ids = TextColumn()
-        self._deadlines = NumberColumn()
-        self._times = NumberColumn()
-        self._tags = TextColumn()
-        self._deliveries = NumberColumn()
-        self._metas = TextColumn()
-        self._data = TextColumn()
 
     def begin(self) -> None:
         """Begin the answer in JSON."""
@@ -310,8 +288,8 @@ class SetShow(Task):
             if lease is None or body is None:
                 continue
             done += _SHOW_UNITS + len(body) // _BYTES_PER_UNIT
-            if self.is_arrow:
-                self._add_row(lease, body)
+            if self.columns is not None:
+                self.columns.add(lease, body)
             else:
                 self._write(lease, body)
             self.count += 1
@@ -319,6 +297,8 @@ class SetShow(Task):
 
     def _body_of(self, lease: Lease) -> bytes | None:
         """Return the body of a leased job; None if it is damaged on disk."""
+        if self.columns is not None and not self.columns.has_bodies:
+            return b""
         if len(lease.body) == i64(lease.job.size):
             return lease.body
         # A lease from before a restart holds no body that is only on disk.
@@ -333,40 +313,6 @@ class SetShow(Task):
             self.pieces.append(out.getvalue())
             self.out = BytesWriter()
 
-    def _add_row(self, lease: Lease, body: bytes) -> None:
-        job = lease.job
-        door = self._door
-        record_meta = topic_queue.record_meta_of(job)
-        self._seqs.add(job.key)
-        self._lease_ids.add(topic_queue.lease_name(door.yard, lease).encode())
-        self._deadlines.add(door.wall_ms(lease.until_ms) * 1000)
-        self._times.add(door.wall_ms(job.created_ms) * 1000)
-        self._tags.add_known(b"" if record_meta is None else record_meta.tag.encode())
-        self._deliveries.add(i64(job.deliveries))
-        self._metas.add_known(b"" if record_meta is None else record_meta.meta)
-        if job.codec == BYTES:
-            # As an export shows it.
-            body = b"".join([b'{"$base64":"', b64encode(body), b'"}'])
-        elif job.codec != JSON:
-            body = to_json(i64(job.codec), body)
-        self._data.add(body)
-
-    def arrow(self) -> bytes:
-        """Return the rows as a stream."""
-        columns = [
-            self._seqs,
-            self._lease_ids,
-            self._deadlines,
-            self._times,
-            self._tags,
-            self._deliveries,
-            self._metas,
-            self._data,
-        ]
-        notes = {"claim_id": self.claim_id, "left_out": str(int(self.left_out()))}
-        rows = [batch_message(list(columns), {})] if self.count > 0 else []
-        return b"".join([schema_message(_COLUMNS, notes), *rows, END])
-
 
 def _answer_set(call: HttpCall, queue: Queue, show: SetShow, *, is_duplicate: bool) -> None:
     """Answer with the jobs of a set."""
@@ -379,6 +325,7 @@ def _answer_set(call: HttpCall, queue: Queue, show: SetShow, *, is_duplicate: bo
     write_text(out, show.claim_id)
     put_bool(out, b',"duplicate":', value=is_duplicate)
     put_int(out, b',"left_out":', show.left_out())
+    put_limits(out, call.session.door.yard)
     journal = call.session.door.yard.journal
     call.await_batch(journal.newest(), is_synced=queue.is_synced)
     finish_long(call, pieces, out)
@@ -398,18 +345,20 @@ def show(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics/{topic}/claims/{claim}."""
     queue, claim_set = _find(door, call)
     accept = call.header("accept")
-    is_arrow = names(accept, ARROW_STREAM) and not names(accept, JSON_TYPE)
-    task = SetShow(door, claim_set, claim_set.claim_id, is_arrow=is_arrow)
-    if not is_arrow:
-        task.begin()
-    LongCall(door.yard.tasks, call, task, partial(_shown, call, queue, task)).begin()
-
-
-def _shown(call: HttpCall, queue: Queue, task: SetShow) -> None:
-    if task.is_arrow:
-        call.answer(200, task.arrow(), ARROW_STREAM)
+    if names(accept, ARROW_STREAM) and not names(accept, JSON_TYPE):
+        columns = ClaimColumns(door, call, queue)
+        task = SetShow(door, claim_set, claim_set.claim_id, columns)
+        shown = partial(_shown_as_columns, call, task, columns)
     else:
-        _answer_set(call, queue, task, is_duplicate=True)
+        check_known(parse_query(call.request.query), "a claim as JSON", _NO_PARAMETERS)
+        task = SetShow(door, claim_set, claim_set.claim_id)
+        task.begin()
+        shown = partial(_answer_set, call, queue, task, is_duplicate=True)
+    LongCall(door.yard.tasks, call, task, shown).begin()
+
+
+def _shown_as_columns(call: HttpCall, task: SetShow, columns: ClaimColumns) -> None:
+    call.answer(200, columns.stream(task.claim_id, task.left_out()), ARROW_STREAM)
 
 
 def extend(door: TopicsDoor, call: HttpCall) -> None:
@@ -419,8 +368,8 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     is_strict(fields, _EXTEND_FIELDS)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
         raise invalid("lease_ms is required")
-    check_worker(door.yard, fields, call.now_ms)
     lease_ms = min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX)
+    check_worker(door.yard, call, fields)
     task = SetExtension(door.yard, claim_set, lease_ms, call.now_ms)
     finish_call = partial(_extended, door, call, queue, claim_set, task)
     LongCall(door.yard.tasks, call, task, finish_call).begin()

@@ -23,7 +23,7 @@ from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.records.jobs import write_lease
 from jobyard.protocols.topics.records.writes import NODE_MAX
-from jobyard.protocols.topics.txn_fields import check_worker
+from jobyard.protocols.topics.txn_fields import check_worker, put_limits
 from jobyard.wire.json.read import JsonFields, integer_at
 from jobyard.wire.json.write import write_int
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
@@ -42,6 +42,7 @@ CLAIM_FIELDS: Final = frozenset(
 ACK_FIELDS: Final = frozenset(("node", "seqs", "lease_ids", "strict"))
 DEAD_LETTER_FIELDS: Final = ACK_FIELDS | {"error"}
 NACK_FIELDS: Final = DEAD_LETTER_FIELDS | {"delay_ms"}
+PURGE_FIELDS: Final = frozenset(("max", "strict"))
 EXTEND_FIELDS: Final = ACK_FIELDS | {"lease_ms", "worker", "epoch"}
 
 CLAIM_MAX: Final = 1000
@@ -58,19 +59,25 @@ def claim(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonFields) ->
     most = max(1, min(whole(fields, b"max", 1), CLAIM_MAX))
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
     wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
+    # After everything that may be refused with 400: such a call changes nothing.
+    check_worker(door.yard, call, fields)
+    # A caller with a worker ends runs in commits.
+    shows_limits = fields.kind(b"worker") not in (KIND_ABSENT, KIND_NIL)
     if config_of(queue).claim_jitter_ms > 0:
         hold_wait(door, call)
         terms = topic_queue.terms_of(queue, node, lease_ms)
-        _Share(door, call, queue, terms, most, call.now_ms + wait_ms)
+        share = _Share(door, call, queue, terms, most, call.now_ms + wait_ms)
+        share.shows_limits = shows_limits
         return
     yard = door.yard
     lease_set = topic_queue.node_leases(yard, node)
     taken = topic_queue.claim(yard, queue, node, most, lease_ms, lease_set, call.now_ms)
     if not taken and wait_ms > 0:
         hold_wait(door, call)
-        _Wait(door, call, queue, node, most, lease_ms, call.now_ms + wait_ms)
+        waiting = _Wait(door, call, queue, node, most, lease_ms, call.now_ms + wait_ms)
+        waiting.shows_limits = shows_limits
         return
-    answer_claim(door, call, queue, taken)
+    answer_claim(door, call, queue, taken, shows_limits=shows_limits)
 
 
 @final
@@ -84,6 +91,7 @@ class _Share(Alarm, ClaimWaiter, PendingCall):
         self._door = door
         self._call = call
         self._queue = queue
+        self.shows_limits: bool = False
         self._waiting_claim = WaitingClaim(terms, most, until_ms, self)
         join_window(door.yard, queue, self._waiting_claim, call.now_ms)
         if until_ms > call.now_ms:
@@ -93,7 +101,7 @@ class _Share(Alarm, ClaimWaiter, PendingCall):
     def served(self, waiting_claim: WaitingClaim, leases: list[Lease]) -> None:  # noqa: ARG002  there is only one
         """Answer with the jobs of this claim."""
         self._door.yard.disarm(self)
-        answer_claim(self._door, self._call, self._queue, leases)
+        self._answer(leases)
 
     def queue_lost(self, waiting_claim: WaitingClaim) -> None:  # noqa: ARG002  there is only one
         """Answer that the topic was removed."""
@@ -108,7 +116,11 @@ class _Share(Alarm, ClaimWaiter, PendingCall):
     def stop_waiting(self, now_ms: i64) -> None:
         """Answer with no jobs."""
         self.gone(now_ms)
-        answer_claim(self._door, self._call, self._queue, [])
+        self._answer([])
+
+    def _answer(self, leases: list[Lease]) -> None:
+        shows_limits = self.shows_limits
+        answer_claim(self._door, self._call, self._queue, leases, shows_limits=shows_limits)
 
     def gone(self, now_ms: i64) -> None:  # noqa: ARG002  the trait's
         """Leave the claim window."""
@@ -139,6 +151,7 @@ class _Wait(Holder, PendingCall):
         self._node = node
         self._most: i64 = most
         self._lease_ms: i64 = lease_ms
+        self.shows_limits: bool = False
         yard = door.yard
         self._lease_set = yard.new_lease_set(self)
         hold_watch(queue)
@@ -186,7 +199,8 @@ class _Wait(Holder, PendingCall):
         """Ignore it: nothing is sent before the answer."""
 
     def _answer(self, taken: list[Lease]) -> None:
-        answer_claim(self._door, self._call, self._queue, taken)
+        shows_limits = self.shows_limits
+        answer_claim(self._door, self._call, self._queue, taken, shows_limits=shows_limits)
         self._leave()
 
     def _leave(self) -> None:
@@ -194,8 +208,10 @@ class _Wait(Holder, PendingCall):
         self._lease_set.holder = NOBODY
 
 
-def answer_claim(door: TopicsDoor, call: HttpCall, queue: Queue, taken: list[Lease]) -> None:
-    """Answer with leased jobs."""
+def answer_claim(
+    door: TopicsDoor, call: HttpCall, queue: Queue, taken: list[Lease], *, shows_limits: bool
+) -> None:
+    """Answer with leased jobs, and with what a commit may hold."""
     out = begin(queue.name)
     out.write(b',"claimed":[')
     for at, lease in enumerate(taken):
@@ -206,6 +222,8 @@ def answer_claim(door: TopicsDoor, call: HttpCall, queue: Queue, taken: list[Lea
         call.await_batch(lease.job.batch, is_synced=queue.is_synced)
     put_int(out, b'],"count":', len(taken))
     put_int(out, b',"ready":', topic_queue.counts(queue).ready)
+    if shows_limits:
+        put_limits(out, door.yard)
     if taken:
         call.session.undo = _Claimed(door, taken)
     finish(call, out, is_claim=True)
@@ -269,8 +287,8 @@ def extend(door: TopicsDoor, call: HttpCall) -> None:
     node, seqs, names = _leases(fields)
     if fields.kind(b"lease_ms") in (KIND_ABSENT, KIND_NIL):
         raise invalid("lease_ms is required")
-    check_worker(door.yard, fields, call.now_ms)
     lease_ms = clamp_lease_ms(min(whole(fields, b"lease_ms", 0), LEASE_MS_MAX))
+    check_worker(door.yard, call, fields)
     ended = topic_queue.extend(door.yard, queue, node, seqs, names, lease_ms, call.now_ms)
     out = begin(queue.name)
     put_int(out, b',"extended":', ended.done)
@@ -292,6 +310,7 @@ def purge(door: TopicsDoor, call: HttpCall) -> None:
     """POST /v0/topics/{topic}/purge."""
     queue = queue_of(door.yard, call.params[0])
     fields = read_body(call, may_be_empty=True)
+    is_strict(fields, PURGE_FIELDS)
     most = max(1, min(whole(fields, b"max", CLAIM_MAX), CLAIM_MAX))
     count = topic_queue.purge(door.yard, queue, most, call.now_ms)
     answer_count(door, call, queue, b',"purged":', count)

@@ -90,6 +90,9 @@ def _redrive_named(
     request.key = text(fields, b"key", KEY_MAX)
     if not request.key and _has(fields, b"key"):
         raise invalid("key must not be empty")
+    if fields.kind(b"dry_run") == KIND_NIL:
+        # Taken for false, it would move what the caller perhaps only wants to see.
+        raise invalid("dry_run must not be null")
     request.is_dry = flag(fields, b"dry_run", otherwise=False)
     request.patch = _patch(fields)
     request.size_max = RECORD_MAX

@@ -14,7 +14,7 @@ from jobyard.model.topic.config import FSYNC
 from jobyard.model.topic.log import LogQuery
 from jobyard.protocols.http.long_calls import LongCall
 from jobyard.protocols.topics.answers import begin, finish, put_int
-from jobyard.protocols.topics.body import flag, invalid, read_body, text, whole
+from jobyard.protocols.topics.body import flag, invalid, is_strict, read_body, text, whole
 from jobyard.protocols.topics.find import find_queue, no_topic
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name, check_topic_name
@@ -37,6 +37,8 @@ PAGE_RECORDS_MAX: Final = 1000
 BYTES_DEFAULT: Final = 1 << 20
 BYTES_MAX: Final = 8 << 20
 WAIT_MS_MAX: Final = 30_000
+_PAGE_FIELDS: Final = ("from_seq", "limit", "max_batch_bytes", "include_tags", "include_meta")
+_DIFF_FIELDS: Final = frozenset((*_PAGE_FIELDS, "node", "wait_ms", "strict"))
 
 
 def diff(door: TopicsDoor, call: HttpCall) -> None:
@@ -44,6 +46,7 @@ def diff(door: TopicsDoor, call: HttpCall) -> None:
     name = call.params[0]
     check_read_name(name)
     fields = read_body(call, may_be_empty=True)
+    is_strict(fields, _DIFF_FIELDS)
     query = read_query(fields)
     wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
     yard = door.yard

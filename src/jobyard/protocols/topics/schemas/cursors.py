@@ -9,6 +9,7 @@ from jobyard.protocols.http.routes import RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.cursor_fields import CURSOR_NAME_MAX
 from jobyard.protocols.topics.schemas.basic import FLAG, MAYBE_FLAG, PERFORMANCE, WHOLE_NUMBER
+from jobyard.protocols.topics.schemas.keys import STRICT
 
 _TEXT: Final[Schema] = {"type": "string"}
 CURSOR_NAME: Final[Schema] = {"type": "string", "maxLength": CURSOR_NAME_MAX}
@@ -30,7 +31,7 @@ _SET: Final[Schema] = {
     "title": "SetCursor",
     "type": "object",
     "required": ["seq"],
-    "properties": CURSOR_FIELDS,
+    "properties": {**CURSOR_FIELDS, "strict": STRICT},
 }
 _FIELDS: Final[dict[str, Schema]] = {
     "cursor": CURSOR_NAME,
@@ -40,7 +41,10 @@ _FIELDS: Final[dict[str, Schema]] = {
     "hold": FLAG,
     "is_broken": {**FLAG, "description": "Records after seq were removed although it held them."},
     "lag": {**WHOLE_NUMBER, "description": "Records or rows after it; for a queue, jobs put."},
-    "lag_ms": {**WHOLE_NUMBER, "description": "Age of the first record after it, 0 for none."},
+    "lag_ms": {
+        **WHOLE_NUMBER,
+        "description": "Age of the first record or job after it, 0 for none.",
+    },
     "updated_ms": WHOLE_NUMBER,
 }
 CURSOR_STATE: Final[Schema] = {

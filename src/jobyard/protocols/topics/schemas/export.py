@@ -19,11 +19,17 @@ _INCARNATION: Final = Parameter(
     _TEXT,
     "Refuse the request if the topic was deleted and created again since then.",
 )
+COLUMNS: Final = Parameter(
+    "columns", _TEXT, "Comma-separated column names of an Arrow stream. Default: all but value."
+)
+NULLABLE: Final = Parameter(
+    "nullable", _FLAG, "Mark all columns of an Arrow stream as nullable, as Spark needs it."
+)
 _RANGE: Final = (
     Parameter("from_seq", _WHOLE, "Start after this seq. Default: the beginning."),
     Parameter("to_seq", _WHOLE, "The last seq to export. Default: the newest."),
-    Parameter("columns", _TEXT, "Comma-separated column names. Default: all columns."),
-    Parameter("nullable", _FLAG, "Mark all columns as nullable in the schema, as Spark needs it."),
+    COLUMNS,
+    NULLABLE,
     Parameter(
         "compress", {"enum": ["zstd"]}, "Compress each batch; 406 if the server cannot do that."
     ),

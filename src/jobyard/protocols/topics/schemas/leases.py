@@ -77,6 +77,18 @@ LEASE: Final[Schema] = {
         "meta": META,
     },
 }
+# Of claims with a worker or a claim_id, and of answers about transactions.
+COMMIT_LIMITS: Final[dict[str, Schema]] = {
+    "rows_max": {
+        **WHOLE_NUMBER,
+        "description": "Most records of a commit: an ended run counts as three, a dead letter as "
+        "20, a record with a key as two, 64 characters of an error as one.",
+    },
+    "bytes_max": {
+        **WHOLE_NUMBER,
+        "description": "Most bytes of the records of a commit and of the data of its dead letters.",
+    },
+}
 CLAIM_ANSWER: Final[Schema] = {
     "title": "Claimed",
     "type": "object",
@@ -89,6 +101,7 @@ CLAIM_ANSWER: Final[Schema] = {
         "claim_id": ANY_TEXT,
         "duplicate": {"type": "boolean", "description": "Whether the id was used before."},
         "left_out": {**WHOLE_NUMBER, "description": "Jobs of the claim that are not leased now."},
+        **COMMIT_LIMITS,
         "performance": PERFORMANCE,
     },
 }
@@ -215,4 +228,8 @@ MAX: Final[Schema] = {
     **MAYBE_WHOLE,
     "description": f"Most jobs to change; at most {leases.CLAIM_MAX}.",
 }
-PURGE: Final[Schema] = {"title": "Purge", "type": "object", "properties": {"max": MAX}}
+PURGE: Final[Schema] = {
+    "title": "Purge",
+    "type": "object",
+    "properties": {"max": MAX, "strict": STRICT},
+}

@@ -107,20 +107,26 @@ CONFIG: Final[Schema] = {
     "required": list(_CONFIG_FIELDS),
     "properties": _CONFIG_FIELDS,
 }
+_WANTED_FIELDS: Final[dict[str, Schema]] = {
+    **{
+        name: {"anyOf": [schema, {"type": "null"}]}
+        for name, schema in _CONFIG_FIELDS.items()
+        if name != "dead_letter"
+    },
+    "lease_ms": {**LEASE_MS, "maximum": CONFIG_NUMBER_MAX},
+    "claim_jitter_ms": {**MAYBE_WHOLE, "maximum": CONFIG_NUMBER_MAX},
+    "dead_letter": _CONFIG_FIELDS["dead_letter"],
+}
 WANTED_CONFIG: Final[Schema] = {
     "title": "WantedTopicConfig",
     "type": "object",
     "description": "An omitted field gets its default, even if the topic exists.",
-    "properties": {
-        **{
-            name: {"anyOf": [schema, {"type": "null"}]}
-            for name, schema in _CONFIG_FIELDS.items()
-            if name != "dead_letter"
-        },
-        "lease_ms": {**LEASE_MS, "maximum": CONFIG_NUMBER_MAX},
-        "claim_jitter_ms": {**MAYBE_WHOLE, "maximum": CONFIG_NUMBER_MAX},
-        "dead_letter": _CONFIG_FIELDS["dead_letter"],
-    },
+    "properties": _WANTED_FIELDS,
+}
+_PUT_TOPIC: Final[Schema] = {
+    **WANTED_CONFIG,
+    "title": "PutTopic",
+    "properties": {**_WANTED_FIELDS, "strict": STRICT},
 }
 _PLACES: Final[dict[str, Schema]] = {
     "head_seq": {**SEQ, "description": "The newest seq ever assigned; 0: none."},
@@ -327,6 +333,7 @@ _READ: Final[Schema] = {
             "description": f"How long to wait for a first record; at most {reads.WAIT_MS_MAX} ms.",
         },
         "max_batch_bytes": {**MAYBE_WHOLE, "description": f"Page size; at most {reads.BYTES_MAX}."},
+        "strict": STRICT,
     },
 }
 RECORD: Final[Schema] = {
@@ -502,7 +509,7 @@ def _queue_call(body: Schema, answer: Schema, *, needs_body: bool) -> RouteSchem
 SHAPES: Final[dict[str, RouteSchemas]] = {
     "GET /v0/topics": RouteSchemas(query=PAGING, answers={200: _LIST}, refusals=(400,)),
     f"PUT {_ONE}": RouteSchemas(
-        WANTED_CONFIG,
+        _PUT_TOPIC,
         answers={200: _MADE, 201: _MADE},
         refusals=(*BODY_REFUSALS, 403, 409, 429, 507),
     ),

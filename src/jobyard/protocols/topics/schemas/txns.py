@@ -21,9 +21,11 @@ from jobyard.protocols.topics.schemas.basic import (
     WHOLE_NUMBER,
 )
 from jobyard.protocols.topics.schemas.cursors import CURSOR_FIELDS, CURSOR_NAME
+from jobyard.protocols.topics.schemas.export import COLUMNS, NULLABLE
 from jobyard.protocols.topics.schemas.keys import JOB_LABELS, RECORD_KEY, STRICT
 from jobyard.protocols.topics.schemas.leases import (
     CLAIM_ANSWER,
+    COMMIT_LIMITS,
     EPOCH,
     SET_EXTEND,
     SET_EXTENDED,
@@ -98,10 +100,7 @@ _STAGED_FIELDS: Final[dict[str, Schema]] = {
     "chunk": WHOLE_NUMBER,
     "rows": WHOLE_NUMBER,
     "bytes": WHOLE_NUMBER,
-    "rows_max": {
-        **WHOLE_NUMBER,
-        "description": "Most records of a commit; one with a key counts as two.",
-    },
+    **COMMIT_LIMITS,
     "duplicate": {**FLAG, "description": "Whether the chunk was staged before."},
     "performance": PERFORMANCE,
 }
@@ -248,6 +247,7 @@ _LOOK: Final[Schema] = {
         "expires_at": WHOLE_NUMBER,
         "expired": {**FLAG, "description": "Whether its stages expired; nobody aborted it."},
         **_OUTCOME,
+        **COMMIT_LIMITS,
         "performance": PERFORMANCE,
     },
 }
@@ -257,7 +257,11 @@ _ABORTED: Final[Schema] = {
     "required": ["txn", "state", "performance"],
     "properties": {
         "txn": TXN_NAME_SCHEMA,
-        "state": {"const": "aborted"},
+        "state": {
+            "enum": ["aborted", "unknown"],
+            "description": "unknown if nothing was staged or committed under the name.",
+        },
+        "expired": {**FLAG, "description": "Whether its stages expired; nobody aborted it."},
         "performance": PERFORMANCE,
     },
 }
@@ -276,7 +280,10 @@ TXN_SHAPES: Final[dict[str, RouteSchemas]] = {
         refusals=(*_BODY, 410, 416, 422, 500),
     ),
     f"GET {_CLAIM}": RouteSchemas(
-        answers={200: CLAIM_ANSWER}, texts=(ARROW_STREAM,), refusals=(400, 403, 404, 409)
+        query=(COLUMNS, NULLABLE),
+        answers={200: CLAIM_ANSWER},
+        texts=(ARROW_STREAM,),
+        refusals=(400, 403, 404, 409),
     ),
     f"POST {_CLAIM}/extend": RouteSchemas(
         SET_EXTEND, needs_body=True, answers={200: SET_EXTENDED}, refusals=_BODY

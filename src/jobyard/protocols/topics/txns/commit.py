@@ -39,6 +39,7 @@ from jobyard.protocols.topics.txn_fields import (
     needed_whole,
     worker_of,
 )
+from jobyard.protocols.topics.txns.access import check_open_txn, check_txn
 from jobyard.protocols.topics.txns.stage import (
     ATTEMPT_MAX,
     CHUNKS_MAX,
@@ -52,6 +53,7 @@ from jobyard.wire.json.write import write_text
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 
 if TYPE_CHECKING:
+    from jobyard.model.topic.txn import OpenTxn
     from jobyard.protocols.http.call import HttpCall
     from jobyard.protocols.topics.door import TopicsDoor
 
@@ -100,6 +102,9 @@ class CommitCall(Task):
         self._group: RunEnd | None = None
         self._at: i64 = 0
         self._end: i64 = 0
+        # The open transaction, and how many of its topics the caller's key was found to cover.
+        self._txn: OpenTxn | None = None
+        self._covered: i64 = 0
         self.commit: Commit | None = None
 
     def step(self, most: i64, now_ms: i64) -> i64:
@@ -117,19 +122,31 @@ class CommitCall(Task):
             done += self._read_one()
         if done >= most:
             return done
+        self._check_open()
         try:
             return done + self.commit.step(most - done, now_ms)
         except Refused as refused:
             raise in_http(refused) from None
 
+    def _check_open(self) -> None:
+        """Refuse the commit if its key does not cover what others have staged meanwhile."""
+        txn = self._door.yard.txns.open.get(self._request.name)
+        count: i64 = 0 if txn is None else len(txn.topics)
+        # An aborted transaction may have been begun again: then it has fewer, or others.
+        if txn is not self._txn or count != self._covered:
+            check_open_txn(self._call, txn)
+            self._txn = txn
+            self._covered = count
+
     def _begin(self) -> None:
+        check_txn(self._door.yard, self._call, self._request.name)
         fields = None if self._check.is_bad else self._lists.top(KEYS_MAX)
         if fields is None:
             raise invalid(fault_of(self._check.data))
         self._fields = check_twins(fields)
         self._is_strict = is_strict(fields, _FIELDS)
         request = self._request
-        request.worker, request.epoch = worker_of(fields)
+        request.worker, request.epoch = worker_of(self._call, fields)
         self._next_list()
 
     def _next_list(self) -> None:

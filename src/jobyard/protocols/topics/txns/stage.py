@@ -39,7 +39,8 @@ from jobyard.protocols.topics.records.writes import (
     record_of,
     too_many,
 )
-from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole
+from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole, put_limits
+from jobyard.protocols.topics.txns.access import check_txn
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields
 from jobyard.wire.json.scan import JSON_DEPTH_MAX
@@ -170,6 +171,7 @@ def stage(door: TopicsDoor, call: HttpCall) -> None:
 
 def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None:
     name = call.params[0]
+    check_txn(door.yard, call, name)
     fields = reading.fields()
     topic = staged_topic(door, call, fields)
     if reading.has_job_fields and topic in door.yard.logs:
@@ -192,7 +194,7 @@ def _stage_read(door: TopicsDoor, call: HttpCall, reading: StageReading) -> None
     put_int(out, b',"chunk":', number)
     put_int(out, b',"rows":', staged.rows)
     put_int(out, b',"bytes":', staged.size)
-    put_int(out, b',"rows_max":', door.yard.txns.rows_max)
+    put_limits(out, door.yard)
     put_bool(out, b',"duplicate":', value=staged.is_duplicate)
     call.await_batch(staged.batch)
     finish(call, out)

@@ -106,6 +106,42 @@ def test_a_cursor_of_no_topic_is_refused() -> None:
     assert code(site.ask("GET", "/v0/topics/log/cursors/c")) == (404, "cursor_not_found")
 
 
+def test_the_lag_of_a_queue_is_the_age_of_its_first_job() -> None:
+    site = StreamsSite("")
+    site.ask("PUT", "/v0/topics/q", {"type": "queue"})
+    path = "/v0/topics/q/cursors/c"
+    assert site.ask("PUT", path, {"seq": 0})[1]["lag_ms"] == 0
+    for _ in range(2):
+        site.now_ms += 3000
+        site.yard.now_ms = site.now_ms
+        site.ask("POST", "/v0/topics/q", {"records": [{"data": 1}]})
+    site.now_ms += 1000
+    site.yard.now_ms = site.now_ms
+    shown = site.ask("GET", path)[1]
+    assert (shown["lag"], shown["lag_ms"]) == (2, 4000)
+    assert site.ask("PUT", path, {"seq": 1})[1]["lag_ms"] == 1000
+    site.ask("POST", "/v0/topics/q/claim", {"node": "n", "max": 9})
+    site.ask("POST", "/v0/topics/q/ack", {"node": "n", "seqs": [1, 2]})
+    shown = site.ask("GET", path)[1]
+    assert (shown["lag"], shown["lag_ms"]) == (1, 0)
+
+
+def test_a_hold_ends_only_by_administrators() -> None:
+    site = site_with_records(keys=KEYS)
+    path = "/v0/topics/log/cursors/c"
+    assert put(site, 1, key="all", hold=True)[0] == 201
+    assert code(site.ask("DELETE", path, None, "read")) == (403, "forbidden")
+    assert code(put(site, 2, key="read")) == (403, "forbidden")
+    assert code(put(site, 2, key="read", hold=False)) == (403, "forbidden")
+    found = site.ask("GET", path, None, "read")[1]
+    assert (found["hold"], found["seq"]) == (True, 1)
+    assert put(site, 2, key="all", hold=False)[0] == 200
+    assert site.ask("DELETE", path, None, "read")[1]["deleted"]
+    assert not site.ask("DELETE", path, None, "read")[1]["deleted"]
+    put(site, 1, key="all", hold=True)
+    assert site.ask("DELETE", path, None, "all")[1]["deleted"]
+
+
 def test_only_logs_can_be_held_and_only_by_administrators() -> None:
     site = site_with_records(keys=KEYS)
     assert code(put(site, 1, key="read", hold=True)) == (403, "forbidden")

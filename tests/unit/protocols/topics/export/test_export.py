@@ -422,6 +422,25 @@ def test_a_range_that_is_not_there_is_refused(
     assert api.ask("GET", f"/v0/topics/log/export?{query}").refusal == refusal
 
 
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("from_seq=4", "from_seq"),
+        (f"from_seq={1 << 64}", "from_seq"),
+        (f"from_seq=4&to_seq={1 << 64}", "from_seq"),
+        (f"from_seq=3&to_seq={1 << 64}", "to_seq"),
+    ],
+)
+def test_a_refusal_names_the_end_that_is_not_there(
+    api: TopicsClient, query: str, named: str
+) -> None:
+    api.put("log")
+    fill(api, "log", 3)
+    answer = api.ask("GET", f"/v0/topics/log/export?{query}")
+    assert answer.refusal == (416, "out_of_range")
+    assert answer.json["error"]["message"] == f"{named} is beyond the newest seq, 3"
+
+
 def test_a_topic_that_was_made_anew_is_another(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", 3)

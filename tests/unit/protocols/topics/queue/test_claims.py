@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobyard.protocols.topics.export.jobs import JOB_FIELDS
+from tests.support.clients.exports import exported
 from tests.support.clients.http import Reply
 from tests.support.clients.topics import TopicsClient, said
 from tests.support.doors.topics import BareTopics
@@ -154,6 +156,55 @@ def test_an_answer_in_columns(site: BareTopics, api: TopicsClient) -> None:
     api.ok("q/ack", {"node": "w", "seqs": [1, 3, 4, 5, 6, 7]})
     answer = api.ask("GET", "/v0/topics/q/claims/c", None, ARROW)
     assert pa.ipc.open_stream(io.BytesIO(answer.body)).read_all().num_rows == 0
+
+
+def test_columns_are_those_of_an_export_of_jobs(site: BareTopics, api: TopicsClient) -> None:
+    api.put("q", type="queue", max_deliveries=3, dead_letter="letters")
+    first = {"data": {"x": 1}, "name": "bill", "job_id": "b-7", "max_attempts": 2, "priority": 4}
+    api.ok("q", {"records": [{**first, "tag": "t", "meta": {"m": 1}}, {"data_b64": "/wA="}]})
+    claim_set(api, max=9, node="n1")
+    names = [field.name for field in JOB_FIELDS]
+    chosen = f"columns=lease_id,deadline,{','.join(names)}&nullable=true"
+    answer = api.ask("GET", f"/v0/topics/q/claims/c?{chosen}", None, ARROW)
+    table = pa.ipc.open_stream(io.BytesIO(answer.body)).read_all()
+    assert table.column_names == ["lease_id", "deadline", *names]
+    assert all(field.nullable for field in table.schema)
+    assert table.schema.field("value").type == pa.binary()
+    rows = table.to_pylist()
+    made = exported(site, f"q/export?jobs=leased&columns={','.join(names)}").rows
+    assert [{name: row[name] for name in names} for row in rows] == made
+    assert [row["value"] for row in rows] == [b'{"x": 1}', b"\xff\0"]
+    told = {"client_id": "b-7", "name": "bill", "max_attempts": 2, "priority": 4, "worker": "n1"}
+    assert told.items() <= rows[0].items()
+    # All but `value`, which repeats `data`; and no data is read if none is wanted.
+    answer = api.ask("GET", "/v0/topics/q/claims/c", None, ARROW)
+    schema = pa.ipc.open_stream(io.BytesIO(answer.body)).schema
+    assert schema.names == ["seq", "lease_id", "deadline", "ts", *names[:-1]]
+    assert not schema.field("queue_seq").nullable
+    answer = api.ask("GET", "/v0/topics/q/claims/c?columns=queue_seq,lease_id", None, ARROW)
+    few = pa.ipc.open_stream(io.BytesIO(answer.body)).read_all()
+    assert few["queue_seq"].to_pylist() == [1, 2]
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(
+    ("query", "headers"),
+    [
+        ("nosuch=1", ARROW),
+        ("columns=nosuch", ARROW),
+        ("columns=seq,seq", ARROW),
+        ("nullable=1", ARROW),
+        ("compress=zstd", ARROW),
+        ("nosuch=1", {}),
+        ("columns=seq", {}),
+    ],
+)
+def test_parameters_that_a_claim_does_not_have(
+    api: TopicsClient, query: str, headers: dict[str, str]
+) -> None:
+    claim_set(api)
+    answer = api.ask("GET", f"/v0/topics/q/claims/c?{query}", None, headers)
+    assert answer.refusal == (400, "invalid_request")
 
 
 @pytest.mark.usefixtures("queue")

@@ -294,6 +294,7 @@ def test_the_queue_or_the_log_is_removed_meanwhile(path: str) -> None:
         {"seqs": [1], "key": "x" * 257},
         {"seqs": [1], "key": 1},
         {"seqs": [1], "dry_run": 1},
+        {"seqs": [1], "dry_run": None},
         {"seqs": [1], "patch": {"a": "x" * (64 << 10)}},
         b'{"seqs": [1], "patch": {"a": 1, "a": 2}}',
         {"key": "k"},

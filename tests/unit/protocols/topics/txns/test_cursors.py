@@ -149,7 +149,8 @@ def test_holds_stay_as_they_are_and_need_an_administrator() -> None:
     assert commit(plain, to(2), txn="v").refusal == (403, "forbidden")
     assert commit(every, to(2), txn="v").status == 200
     assert (shown(every)[0]["seq"], shown(every)[0]["hold"]) == (2, True)
-    assert commit(plain, to(3, hold=False), txn="w").status == 200
+    assert commit(plain, to(3, hold=False), txn="w").refusal == (403, "forbidden")
+    assert commit(every, to(3, hold=False), txn="w").status == 200
     assert not shown(every)[0]["hold"]
 
 

@@ -238,8 +238,34 @@ def test_a_greater_epoch_shuts_out_a_smaller_one(api: TopicsClient) -> None:
     assert commit(api, "d", worker="m", epoch=2, acks=group([held[3]])).status == 200
     assert commit(api, "e", worker="m", epoch=3).status == 200
     assert commit(api, "f", worker="m", epoch=2).refusal == (409, "fenced")
-    # What was committed before is told to anyone.
-    assert said(commit(api, "a", worker="m", epoch=1, acks=group([held[0]])))["duplicate"]
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_repeated_commit_raises_and_heeds_the_fence(api: TopicsClient) -> None:
+    held = claimed(api)
+    acks = group([held[0]])
+    assert commit(api, "a", worker="m", epoch=2, acks=acks).status == 200
+    assert commit(api, "a", worker="m", epoch=1, acks=acks).refusal == (409, "fenced")
+    assert said(commit(api, "a", worker="m", epoch=2, acks=acks))["duplicate"]
+    # A driver that starts again replays its batch, and so shuts out the one before.
+    assert said(commit(api, "a", worker="m", epoch=3, acks=acks))["duplicate"]
+    assert commit(api, "b", worker="m", epoch=2, acks=group([held[1]])).refusal == (409, "fenced")
+    assert api.post("q/claim", {"node": "w", "worker": "m", "epoch": 2}).refusal == (409, "fenced")
+    # Also if it then finds that the batch was committed with other content.
+    answer = commit(api, "a", worker="m", epoch=4)
+    assert answer.refusal == (409, "txn_differs")
+    assert answer.json["error"]["message"] == "transaction a was committed with other content"
+    assert commit(api, "a", worker="m", epoch=3, acks=acks).refusal == (409, "fenced")
+    assert said(commit(api, "a", acks=acks))["duplicate"]
+
+
+def test_the_fence_of_a_repeated_commit_is_on_disk_with_its_answer() -> None:
+    site = BareTopics(MemoryStorage())
+    assert commit(site.api, "a", worker="m", epoch=1).status == 200
+    site.commit()
+    assert said(commit(site.api, "a", worker="m", epoch=2))["duplicate"]
+    after = site.again()
+    assert commit(after.api, "a", worker="m", epoch=1).refusal == (409, "fenced")
 
 
 def test_fences_survive_a_restart() -> None:
@@ -252,3 +278,30 @@ def test_fences_survive_a_restart() -> None:
     assert commit(after.api, "c", worker="n", epoch=1).status == 200
     assert commit(after.api, "d", worker="m", epoch=1).status == 200
     after.check()
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("q/claim", {"max": 1}),
+        ("q/claim", {"node": "w", "max": "x"}),
+        ("q/claim", {"node": "w", "lease_ms": -1}),
+        ("q/claim", {"node": "w", "wait_ms": "x"}),
+        ("q/claim", {"node": "w", "claim_id": "a b"}),
+        ("q/claim", {"claim_id": "c"}),
+        ("q/claim", {"node": "w", "claim_id": "c", "max": "x"}),
+        ("q/claims/known/extend", {}),
+        ("q/claims/known/extend", {"lease_ms": "x"}),
+        ("q/extend", {"node": "w", "seqs": []}),
+        ("q/extend", {"node": "w", "seqs": [], "lease_ms": "x"}),
+        ("q/extend", {"node": "w", "seqs": ["x"], "lease_ms": 1}),
+    ],
+)
+def test_a_refused_call_raises_no_fence(
+    api: TopicsClient, path: str, wrong: dict[str, object]
+) -> None:
+    api.claim("q", claim_id="known")
+    answer = api.post(path, {**wrong, "worker": "m", "epoch": 9})
+    assert answer.refusal == (400, "invalid_request")
+    assert api.claim("q", worker="m", epoch=1)["count"] == 1

@@ -39,7 +39,9 @@ def commit(api: TopicsClient, *parts: object, txn: str = "t", **fields: object) 
 
 
 def look(api: TopicsClient, txn: str = "t") -> Any:
-    return said(api.ask("GET", f"/v0/txns/{txn}"))
+    found = said(api.ask("GET", f"/v0/txns/{txn}"))
+    del found["rows_max"], found["bytes_max"]
+    return found
 
 
 def abort(api: TopicsClient, txn: str = "t") -> Reply:
@@ -63,7 +65,7 @@ def topics(api: TopicsClient) -> None:
 def test_what_is_staged_is_told_and_not_seen(site: BareTopics, api: TopicsClient) -> None:
     found = said(stage(api, "log", "a", "b", part=3, attempt=7, chunk=2))
     place = {"topic": "log", "txn": "t", "part": 3, "attempt": 7, "chunk": 2}
-    counts = {"rows": 2, "bytes": 6, "rows_max": 100_000}
+    counts = {"rows": 2, "bytes": 6, "rows_max": 100_000, "bytes_max": 64 << 20}
     assert found == {**place, **counts, "duplicate": False}
     assert data_of(api, "log") == []
     assert api.state("log")["head_seq"] == 0
@@ -308,8 +310,6 @@ def test_attempts_that_are_not_named_leave_nothing(site: BareTopics, api: Topics
     ("wanted", "chunk"),
     [
         (part("log", 3, chunks=2), 1),
-        (part("log", 1), 1),
-        (part("log", 3), 1),
         (part("log", 2, attempt=1), 0),
         (part("log", 2, number=1), 0),
         (part("q", 2), 0),
@@ -478,8 +478,8 @@ def test_an_abort_drops_the_stages(api: TopicsClient) -> None:
     assert look(api) == {"txn": "t", "state": "aborted"}
     assert commit(api, part("log", 1)).refusal == (409, "incomplete")
     assert said(abort(api)) == {"txn": "t", "state": "aborted"}
-    assert said(abort(api, "never")) == {"txn": "never", "state": "aborted"}
-    assert look(api, "never")["state"] == "unknown"
+    assert said(abort(api, "never")) == {"txn": "never", "state": "unknown"}
+    assert said(abort(api, "never")) == look(api, "never")
     # The name can be used again.
     stage(api, "log", "b")
     assert look(api)["state"] == "open"
@@ -496,6 +496,7 @@ def test_stages_expire_after_the_last_call(site: BareTopics, api: TopicsClient) 
     assert look(api)["state"] == "open"
     site.tick(HOUR_MS + 1)
     assert look(api) == {"txn": "t", "state": "aborted", "expired": True}
+    assert said(abort(api)) == look(api)
     assert commit(api, part("log", 1)).refusal == (410, "txn_expired")
     assert commit(api).status == 200
 
