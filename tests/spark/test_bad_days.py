@@ -151,18 +151,27 @@ def test_a_token_that_may(keyed: HttpYard) -> None:
 def test_a_cursor_that_holds_needs_a_token_that_may_do_everything(
     keyed: HttpYard, request: pytest.FixtureRequest
 ) -> None:
-    for options in ({}, {"hold": "true"}):
-        query = Query(
-            keyed.url, topic="other", token=READ, consumer="etl", startingOffsets="earliest",
-            **options,
+    given = {"topic": "other", "consumer": "etl", "startingOffsets": "earliest"}
+    query = Query(keyed.url, token=READ, **given)
+    request.addfinalizer(query.stop)
+    query.batch()
+    query.reader.commit(query.at)
+    # Known when a query begins or goes on, not only when its first batch has ended.
+    for start in (None, query.at):
+        source = source_of(keyed.url, token=READ, hold="true", **given)
+        reader = source.streamReader(schema(source, "topic seq"))
+        request.addfinalizer(reader.stop)
+        error = fails(
+            reader.initialOffset if start is None
+            else functools.partial(reader.latestOffset, start, query.limit)
         )  # fmt: skip
-        request.addfinalizer(query.stop)
-        query.batch()
-        if not options:
-            query.reader.commit(query.at)
-            continue
-        error = fails(functools.partial(query.reader.commit, query.at))
         assert (error.code, error.topic, error.option) == ("forbidden", "other", "token")
+    # Nobody's cursor was moved by asking, and a key that may hold is let through.
+    caller = Topics(keyed.address, ALL)
+    Query(keyed.url, token=ALL, hold="true", **given).stop()
+    (cursor,) = caller.ask("GET", "/v0/topics/other/cursors")[1]["cursors"]
+    assert (cursor["seq"], cursor["hold"]) == (5, False)
+    caller.close()
 
 
 def test_a_token_is_in_nothing_that_is_kept_or_shown(

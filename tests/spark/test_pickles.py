@@ -16,7 +16,7 @@ from jobyard.spark.read.losses import LossRule
 from jobyard.spark.read.positions import Position
 from jobyard.spark.read.ranges import SeqPartition, SeqRange
 from jobyard.spark.read.reading import Reading
-from jobyard.spark.read.stream import TopicStreamReader
+from jobyard.spark.read.stream import RefusedStreamReader, TopicStreamReader
 from jobyard.spark.source import JobyardSource
 from tests.support.values.pickled import packed, sent
 
@@ -99,5 +99,5 @@ def test_no_class_that_spark_sends_is_missing_here() -> None:
 
     assert ours(InputPartition) == {SeqPartition}
     assert ours(DataSourceReader) == {BatchReader, PushingBatchReader}
-    assert ours(StreamReader) == {TopicStreamReader}
+    assert ours(StreamReader) == {TopicStreamReader, RefusedStreamReader}
     assert ours(DataSource) == {JobyardSource}

@@ -27,13 +27,14 @@ class Address(NamedTuple):
 
 def parse_url(url: str) -> Address:
     """Return the parts of a url; raise JobyardError without repeating it if it holds a password."""
+    if "@" in url:
+        # Also where it cannot be taken apart: `admin:password@host:6790` has no scheme.
+        raise _bad("the url must not contain a user or password; set the option token")
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError:
         raise _bad("the url cannot be read") from None
-    if parts.username is not None or parts.password is not None:
-        raise _bad("the url must not contain a user or password; set the option token")
     if parts.query or parts.fragment:
         raise _bad("the url must have no query and no fragment")
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -23,7 +23,7 @@ class Token:
 
     def __init__(self, text: str = "", *, variable: str = "", file: str = "") -> None:
         if text:
-            _check(text, "token")
+            _check(text, "")
         data = text.encode()
         self._pad = secrets.token_bytes(len(data))
         self._masked = _mixed(data, self._pad)
@@ -53,9 +53,10 @@ class Token:
     def bearer(self) -> str:
         """Return the value of the Authorization header; read the variable or the file again."""
         if self._variable:
-            return f"Bearer {_check(os.environ.get(self._variable, ''), self._variable)}"
+            found = os.environ.get(self._variable, "")
+            return f"Bearer {_check(found, 'tokenEnv', self._variable)}"
         if self._file:
-            return f"Bearer {_check(_read(self._file), self._file)}"
+            return f"Bearer {_check(_read(self._file), 'tokenFile', self._file)}"
         return f"Bearer {_mixed(self._masked, self._pad).decode()}"
 
 
@@ -70,20 +71,27 @@ def _read(file: str) -> str:
         raise JobyardError(
             Code.BAD_TOKEN,
             f"the token file {file} cannot be read: {fault.strerror}",
-            remedy="It is read on the driver and on every executor.",
+            option="tokenFile",
+            remedy="The driver and every executor read it: put it on each machine.",
         ) from None
 
 
-def _check(text: str, source: str) -> str:
+def _check(text: str, option: str, source: str = "") -> str:
     """Return a token that may be put into a header; the error must not contain it."""
+    named = f"the token from {source}" if source else "the token"
     if not text:
+        kind = "variable" if option == "tokenEnv" else "file"
         raise JobyardError(
             Code.BAD_TOKEN,
-            f"the token from {source} is empty",
-            remedy="A variable or file must be there on the driver and on every executor.",
+            f"{named} is empty",
+            option=option,
+            remedy=f"Set this {kind} on the driver and on every executor.",
         )
     if len(text) > TOKEN_SIZE_MAX or not text.isascii() or not text.isprintable() or " " in text:
         raise JobyardError(
-            Code.BAD_TOKEN, f"the token from {source} must be printable ASCII without blanks"
+            Code.BAD_TOKEN,
+            f"{named} is not printable ASCII without blanks, of at most {TOKEN_SIZE_MAX} bytes",
+            option=option or "token",
+            remedy="Set it to a key of --topics-key of the server, as it is written there.",
         )
     return text

@@ -15,6 +15,7 @@ except ModuleNotFoundError as _fault:
 from jobyard.client.errors import JobyardError
 from jobyard.spark.enqueue import EnqueueResult, enqueue
 from jobyard.spark.mirror import mirror
+from jobyard.spark.raising import error_of
 from jobyard.spark.session import register, session
 from jobyard.spark.source import FORMAT, JobyardSource
 
@@ -24,6 +25,7 @@ __all__ = [
     "JobyardError",
     "JobyardSource",
     "enqueue",
+    "error_of",
     "mirror",
     "register",
     "session",

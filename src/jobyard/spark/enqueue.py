@@ -5,6 +5,7 @@ as long as the server remembers it (`--txn-days`). Keys make rows count once ove
 long as their window lasts.
 """
 
+import difflib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pyspark.sql import functions as f
 from jobyard.client.errors import bad_option
 from jobyard.client.txns import Transactions
 from jobyard.spark.options import take_token
+from jobyard.spark.raising import rows_raised_short
+from jobyard.spark.write.bad_files import check_folder
 from jobyard.spark.write.committing import (
     Committed,
     abort_tasks,
@@ -24,12 +27,15 @@ from jobyard.spark.write.committing import (
     find_committed,
 )
 from jobyard.spark.write.options import (
+    DRAWN,
     RUN,
     STAGED,
     TXN_NAME,
     TXN_NAME_MAX,
     WriteOptions,
     check_columns,
+    check_key,
+    check_known,
     write_options,
 )
 from jobyard.spark.write.probe import check_writable
@@ -62,7 +68,7 @@ def enqueue(
     df: "DataFrame",
     queue: str,
     *,
-    key_cols: Sequence[str] | None = None,
+    key_cols: str | Sequence[str] | None = None,
     run_id: str | None = None,
     bad_rows_path: str | None = None,
     commit: str = STAGED,
@@ -71,7 +77,8 @@ def enqueue(
     """Put a job for each row.
 
     A DataFrame without a column `value` is sent as JSON, an object for each row. `key_cols` are the
-    columns that identify a row: its key is the one text column, or the SHA-256 of all of them.
+    columns that identify a row: its key is the one text column, or the SHA-256 of all of them; the
+    name of one column may be given as it is.
     `options` are those of the format: `url`, `token` and so on.
     """
     if run_id is not None:
@@ -79,23 +86,28 @@ def enqueue(
     rest, token = take_token({name: str(value) for name, value in options.items()})
     rest |= {"queue": queue, "commit": commit}
     if bad_rows_path is not None:
-        rest["badrowspath"] = bad_rows_path
+        rest["badRowsPath"] = bad_rows_path
     checked = write_options(rest, token)
-    shaped = _shaped(df, key_cols)
+    keys = [key_cols] if isinstance(key_cols, str) else list(key_cols or ())
+    shaped = _shaped(df, keys, checked)
     check_columns(shaped.schema, checked)
-    check_writable(checked)
-    txn = f"{RUN}{run_id}" if run_id is not None else f"batch:{uuid.uuid4()}"
+    check_writable(checked, shaped.columns)
+    if checked.bad_rows_path:
+        check_folder(checked.bad_rows_path)
+    txn = f"{RUN}{run_id}" if run_id is not None else f"{DRAWN}{uuid.uuid4()}"
     known = _known(checked, txn) if run_id is not None else None
     return _result(known or _run(shaped, checked, txn, is_named=run_id is not None))
 
 
 def _check_run(run_id: str, commit: str) -> None:
     if commit != STAGED:
-        raise bad_option("run_id", "only a staged run has a name: leave out commit")
+        raise bad_option("run_id", "only a staged run has a name", "Leave out commit or run_id.")
     if not TXN_NAME.fullmatch(RUN + run_id) or not run_id:
         most = TXN_NAME_MAX - len(RUN)
         raise bad_option(
-            "run_id", f"{run_id!r} is no name: 1 to {most} letters, digits and . _ : ~ -"
+            "run_id",
+            f"{run_id[:300]!r} is not the name of a run",
+            f"Write 1 to {most} letters, digits and . _ : ~ -",
         )
 
 
@@ -125,6 +137,7 @@ class _Task:
         self._options = options
         self._txn = txn
 
+    @rows_raised_short
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
@@ -139,14 +152,29 @@ def _known(options: WriteOptions, txn: str) -> Committed | None:
         return find_committed(options, Transactions(client), txn, is_named=True)
 
 
-def _shaped(df: "DataFrame", key_cols: Sequence[str] | None) -> "DataFrame":
+def _shaped(df: "DataFrame", key_cols: list[str], options: WriteOptions) -> "DataFrame":
     """Return the columns that are written."""
-    for name in key_cols or ():
+    for name in key_cols:
         if name not in df.columns:
-            raise bad_option("key_cols", f"there is no column {name}")
-    if key_cols and "key" in df.columns and list(key_cols) != ["key"]:
-        raise bad_option("key_cols", "the rows have a column key: leave out key_cols")
+            near = difflib.get_close_matches(name, df.columns, n=1)
+            raise bad_option(
+                "key_cols",
+                f"there is no column {name}; columns are {', '.join(df.columns)}",
+                f"Did you mean {near[0]}?" if near else "Name columns of these rows.",
+            )
+    if key_cols and "key" in df.columns and key_cols != ["key"]:
+        raise bad_option(
+            "key_cols",
+            "the rows have a column key already",
+            "Leave out key_cols, or drop the column key.",
+        )
     if "value" in df.columns:
+        # What is left out below must not be a misspelt column, nor a key of something else.
+        for name in df.columns:
+            if name not in (*key_cols, "topic", "queue"):
+                check_known(name)
+        if not key_cols:
+            check_key(df.columns, options)
         chosen = [f.col(name) for name in _WRITTEN if name in df.columns and name != "key"]
         if not key_cols and "key" in df.columns:
             chosen.append(f.col("key"))

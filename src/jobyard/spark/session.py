@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark import cloudpickle
 
 import jobyard
+from jobyard.client.errors import bad_option
 from jobyard.spark.java import java_home
-from jobyard.spark.source import JobyardSource
+from jobyard.spark.source import FORMAT, JobyardSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +29,8 @@ def session(app: str = "jobyard", **conf: object) -> "SparkSession":
     Settings of Spark are given by name: `session(**{"spark.master": "local[4]"})`; they win over
     ours. A session that exists already is returned with them.
     """
+    for name in conf:
+        _check_setting(name)
     from pyspark.sql import SparkSession  # noqa: PLC0415  slow, and Java must be known first
 
     is_started = SparkSession.getActiveSession() is not None
@@ -43,6 +46,19 @@ def session(app: str = "jobyard", **conf: object) -> "SparkSession":
     return register(builder.getOrCreate())
 
 
+def _check_setting(name: str) -> None:
+    """Refuse a name that Spark would pass over in silence."""
+    if name.startswith("spark."):
+        return
+    dotted = name.replace("_", ".")
+    full = dotted if dotted.startswith("spark.") else f"spark.{dotted}"
+    raise bad_option(
+        name,
+        f"settings of Spark begin with spark., and {name} does not",
+        f'Write session(**{{"{full}": ...}}).',
+    )
+
+
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -52,8 +68,18 @@ def register(spark: "SparkSession") -> "SparkSession":
     if is_zipped(jobyard):
         # Executors cannot import what only this process has: it is sent to them as a whole.
         cloudpickle.register_pickle_by_value(jobyard)  # type: ignore[no-untyped-call]
-    spark.dataSource.register(JobyardSource)
+    if is_zipped(jobyard) or not _is_known(spark):
+        spark.dataSource.register(JobyardSource)
     return spark
+
+
+def _is_known(spark: "SparkSession") -> bool:
+    """Return whether Spark has found the format by itself; it warns if it is then registered."""
+    # A session of Spark Connect has no Java here to ask.
+    state = getattr(spark, "_jsparkSession", None)
+    if state is None:
+        return False
+    return bool(state.sessionState().dataSourceManager().dataSourceExists(FORMAT))
 
 
 def is_zipped(module: ModuleType) -> bool:

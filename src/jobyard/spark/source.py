@@ -11,11 +11,13 @@ from typing import Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from jobyard.client.errors import bad_option
+from jobyard.client.errors import JobyardError, bad_option
 from jobyard.spark.options import ReadOptions, read_options, take_token
+from jobyard.spark.raising import raised_short
 from jobyard.spark.read.batch import BatchReader, PushingBatchReader
 from jobyard.spark.read.columns import Table, schema_of, table_of
-from jobyard.spark.read.stream import TopicStreamReader
+from jobyard.spark.read.stream import RefusedStreamReader, TopicStreamReader
+from jobyard.spark.write.bad_files import check_folder
 from jobyard.spark.write.options import WriteOptions, check_columns, write_options
 from jobyard.spark.write.probe import check_writable
 from jobyard.spark.write.sink import BatchWriter, StreamWriter
@@ -28,6 +30,7 @@ _PUSHING: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 class JobyardSource(DataSource):
     """Topics, the history of jobs, and jobs, as tables and streams."""
 
+    @raised_short
     def __init__(self, options: MutableMapping[str, str]) -> None:
         rest, self._token = take_token(options)
         super().__init__(rest)
@@ -37,12 +40,14 @@ class JobyardSource(DataSource):
         """Return the name of the format."""
         return FORMAT
 
+    @raised_short
     def schema(self) -> StructType:
         """Return all columns of what is read."""
         # Spark asks for it without saying what for: what only a stream or only a batch
         # may have is checked with the reader.
         return schema_of(table_of(self._read_options(is_stream=None)))
 
+    @raised_short
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch."""
         options = self._read_options(is_stream=False)
@@ -50,16 +55,24 @@ class JobyardSource(DataSource):
         return kind(options, Table(options, schema))
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802  Spark's name
-        """Return the reader of a stream."""
-        options = self._read_options(is_stream=True)
-        return TopicStreamReader(options, Table(options, schema))
+        """Return the reader of a stream; one that raises, if there is no such stream.
 
+        Spark 4.3 hides an error that is raised here behind one of its own.
+        """
+        try:
+            options = self._read_options(is_stream=True)
+            return TopicStreamReader(options, Table(options, schema))
+        except JobyardError as error:
+            return RefusedStreamReader(error)
+
+    @raised_short
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001  Spark's
         """Return the writer of a batch."""
         if overwrite:
             raise bad_option("mode", "topics are only appended to", 'Write .mode("append").')
         return BatchWriter(self._write_options(schema))
 
+    @raised_short
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001  Spark's
         """Return the writer of a stream."""
         if overwrite:
@@ -67,13 +80,17 @@ class JobyardSource(DataSource):
                 "outputMode", "topics are only appended to", 'Write .outputMode("append").'
             )
         if write_options(self.options, self._token).txn:
-            raise bad_option("txn", "the transactions of a stream are named by its batches")
+            raise bad_option(
+                "txn", "each batch of a stream is a transaction with a name", "Leave out txn."
+            )
         return StreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:
         options = write_options(self.options, self._token)
         check_columns(schema, options)
-        check_writable(options)
+        check_writable(options, schema.fieldNames())
+        if options.bad_rows_path:
+            check_folder(options.bad_rows_path)
         return options
 
     def _read_options(self, *, is_stream: bool | None) -> ReadOptions:

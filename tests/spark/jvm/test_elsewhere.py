@@ -164,3 +164,73 @@ def test_a_session_of_spark_connect_reads_and_writes(there: str, tmp_path: Path)
         [sys.executable, program(tmp_path, make), there], PYSPARK_PYTHON=sys.executable
     )  # fmt: skip
     check(out)
+
+
+# The first attempt of a task ends late, or takes its executor with it.
+TWICE = """
+import os, signal, sys, threading, time
+from pyspark import TaskContext
+{make}
+url, folder = sys.argv[1:]
+
+
+def parent(pid):
+    with open(f"/proc/{{pid}}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])
+
+
+def executor():
+    "Return the JVM that has started the daemon that has started this process."
+    pid = parent(parent(os.getpid()))
+    with open(f"/proc/{{pid}}/cmdline") as line:
+        assert "CoarseGrainedExecutorBackend" in line.read()
+    return pid
+
+
+def slow(batches):
+    context, mark = TaskContext.get(), folder + "/speculated"
+    if context.partitionId() == 3:
+        if context.attemptNumber() > 0:
+            open(mark, "w").close()
+        deadline = time.monotonic() + 120
+        while not os.path.exists(mark):
+            assert time.monotonic() < deadline, "nothing was speculated"
+            threading.Event().wait(0.05)
+    yield from batches
+
+
+def deadly(batches):
+    context = TaskContext.get()
+    yield from batches
+    if context.partitionId() == 1 and context.attemptNumber() == 0:
+        os.kill(executor(), signal.SIGKILL)
+
+
+rows = spark.range(0, 12_000, 1, 4).selectExpr("string(id) AS value")
+for topic, change in (("twice.slow", slow), ("twice.killed", deadly)):
+    write = rows.mapInArrow(change, "value string").write.format("jobyard").mode("append")
+    write.options(url=url, topic=topic).save()
+    read = spark.read.format("jobyard").options(url=url, topic=topic).load()
+    print(topic, read.count(), read.selectExpr("CAST(value AS STRING) AS v").distinct().count())
+assert os.path.exists(folder + "/speculated")
+spark.stop()
+"""
+
+
+def test_attempts_that_run_twice_or_lose_their_executor_write_once(
+    yard: HttpYard, tmp_path: Path
+) -> None:
+    topics = Topics(yard.address)
+    for name in ("twice.slow", "twice.killed"):
+        assert topics.ask("PUT", f"/v0/topics/{name}", {})[0] == 201
+    topics.close()
+    make = session_with(**{
+        "spark.master": "local-cluster[2,1,700]", "spark.speculation": True,
+        "spark.speculation.interval": "100ms", "spark.speculation.quantile": 0.5,
+        "spark.speculation.multiplier": 1.1, "spark.speculation.minTaskRuntime": "100ms",
+        "spark.sql.shuffle.partitions": 2,
+    })  # fmt: skip
+    file = tmp_path / "twice.py"
+    file.write_text(TWICE.format(make=make))
+    out = run([sys.executable, str(file), yard.url, str(tmp_path)])
+    assert out.splitlines() == ["twice.slow 12000 12000", "twice.killed 12000 12000"]

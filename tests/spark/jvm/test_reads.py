@@ -135,7 +135,7 @@ def test_a_task_that_dies_is_repeated(spark: SparkSession, yard: HttpYard, click
         ({"topci": "a"}, "did you mean topic?"),
         ({"topic": "nowhere"}, "there is no topic nowhere"),
         ({"topic": "clicks", "failOnDataLoss": "maybe"}, "neither true nor false"),
-        ({"topic": "clicks", "jobs": "clicks"}, "exactly one of"),
+        ({"topic": "clicks", "jobs": "clicks"}, "only one of"),
     ],
 )
 def test_what_is_wrong_is_said_before_a_task_runs(

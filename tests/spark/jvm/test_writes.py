@@ -127,7 +127,7 @@ def test_a_run_belongs_to_its_queue(spark: SparkSession, yard: HttpYard, topics:
     with pytest.raises(JobyardError, match=r"was committed for w\.mine"):
         enqueue(df, "w.yours", run_id="owned", url=yard.url)
     for run_id in ("", "a b", "x" * 253):
-        with pytest.raises(JobyardError, match="is no name: 1 to 252"):
+        with pytest.raises(JobyardError, match="Write 1 to 252 letters"):
             enqueue(df, "w.mine", run_id=run_id, url=yard.url)
     with pytest.raises(JobyardError, match="topic_not_found"):
         enqueue(df, "w.nowhere", url=yard.url)

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThan
 
 from jobyard.client import JobyardError
-from tests.support.clients.spark import read_batch
+from tests.support.clients.spark import read_batch, rows_of, schema, source_of
 from tests.support.servers.http import HttpYard, Topics
 
 
@@ -50,3 +50,30 @@ def test_what_has_no_jobs_is_said(yard: HttpYard, topics: Topics) -> None:
     assert caught.value.option == "jobs"
     with pytest.raises(JobyardError, match="nothing-here"):
         read_batch(yard.url, "state", jobs="nothing-here")
+
+
+@pytest.mark.parametrize("jobs_then", [3, 30])
+def test_a_queue_that_was_made_again_is_not_read_in_its_place(
+    yard: HttpYard, topics: Topics, jobs_then: int
+) -> None:
+    name = f"remade-{jobs_then}"
+
+    def make(count: int) -> None:
+        assert topics.ask("PUT", f"/v0/topics/{name}", {"type": "queue"})[0] == 201
+        records = {"records": [{"data": at} for at in range(count)]}
+        assert topics.ask("POST", f"/v0/topics/{name}", records)[0] == 200
+
+    make(10)
+    for is_fatal in (True, False):
+        source = source_of(yard.url, jobs=name, failOnDataLoss=str(is_fatal).lower())
+        reader = source.reader(schema=schema(source, "state"))
+        partitions = reader.partitions()
+        assert topics.ask("DELETE", f"/v0/topics/{name}")[0] == 200
+        make(jobs_then)
+        if not is_fatal:
+            assert rows_of(reader, partitions) == []
+            continue
+        with pytest.raises(JobyardError, match="made again") as caught:
+            rows_of(reader, partitions)
+        assert (caught.value.code, caught.value.topic) == ("data_loss", name)
+        assert "checkpoint" not in caught.value.remedy

@@ -20,7 +20,7 @@ from jobyard.spark.read import stream
 from jobyard.spark.read.states import TopicExtent, TopicStates
 from tests.support.clients.spark import Query, schema, source_of
 from tests.support.servers.http import HttpYard, Topics
-from tests.support.servers.scripted import ScriptedHttp, refused, said
+from tests.support.servers.scripted import Reply, ScriptedHttp, refused, said
 from tests.support.values.pickled import sent
 
 ALL = ReadAllAvailable()
@@ -286,18 +286,23 @@ def test_a_stream_with_much_to_read_asks_rarely() -> None:
 
 def test_a_cursor_follows_what_spark_has_finished() -> None:
     moved = said(b"{}")
-    with ScriptedHttp([state(5), state(9), moved, state(9), moved, state(9)]) as server:
+    unchanged = refused("409 Conflict", "wrong_incarnation")
+    replies: list[Reply] = [state(5), unchanged, state(9), moved, state(9), moved, state(9)]
+    with ScriptedHttp(replies) as server:
         run = Query(server.url, topic="a", consumer="etl", hold="true")
         # Nothing is finished yet: neither where the query begins nor the end of a planned batch.
         assert run.plan() == run.at
         end = run.plan()
         assert end["t"]["a"]["0"] == 10
-        assert [each.method for each in server.heard] == ["GET"] * 2
+        assert [each.method for each in server.heard] == ["GET", "PUT", "GET"]
+        # Whether the key may hold; of no topic's incarnation, so that it changes nothing.
+        asked = json.loads(server.heard[1].body)
+        assert asked == {"seq": 0, "incarnation": "none", "hold": True}
         run.reader.commit(run.at)
         # Planned and not finished: Spark asks for it again.
         assert run.plan() == end
         run.reader.commit(end)
-        puts = [each for each in server.heard if each.method == "PUT"]
+        puts = [each for each in server.heard if each.method == "PUT"][1:]
         assert [each.target for each in puts] == ["/v0/topics/a/cursors/etl"] * 2
         assert [json.loads(each.body) for each in puts] == [
             {"seq": seq, "incarnation": "7", "hold": True} for seq in (5, 9)
@@ -389,3 +394,25 @@ def test_only_the_driver_is_connected(query: Any, topics: Topics) -> None:
     copy = sent(run.reader)
     assert copy._driver is None
     copy.stop()
+
+
+def test_a_gap_is_in_the_progress_of_its_own_batch_and_logged_once(
+    query: Any, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert topics.ask("PUT", "/v0/topics/s13", {"cap_records": 5})[0] == 201
+    write(topics, "s13", 20)
+    given = {
+        "topic": "s13", "startingOffsets": '{"s13":{"0":1}}', "failOnDataLoss": "false",
+        "maxOffsetsPerTrigger": "9", "minPartitions": "4",
+    }  # fmt: skip
+    whole = {"s13": {"seqs": 15, "gaps": [{"from": 1, "to": 15, "why": "cap"}]}}
+    run = query(**given)
+    found = []
+    for _ in range(3):
+        end = run.plan()
+        # Spark asks for the progress before it knows what tasks found.
+        assert run.reader.reportLatestOffset()["lost"] == whole
+        found += run.rows(run.at, end)
+        run.at = end
+    assert found == [("s13", seq) for seq in range(16, 21)]
+    assert caplog.text.count("are gone") == 1

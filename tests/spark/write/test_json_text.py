@@ -146,7 +146,7 @@ def made_of(kind: DataType) -> StructType:
 
 @pytest.mark.parametrize(
     "kind",
-    [DayTimeIntervalType(), VariantType(), NullType(), MapType(BinaryType(), StringType()),
+    [DayTimeIntervalType(), VariantType(), MapType(BinaryType(), StringType()),
      MapType(ArrayType(StringType()), LongType()), MapType(StringType(), VariantType())],
     ids=lambda kind: str(kind.simpleString()),
 )  # fmt: skip
@@ -158,6 +158,25 @@ def test_types_that_have_no_json_here_are_refused(kind: DataType) -> None:
 
 
 def test_all_other_types_are_written() -> None:
-    for kind in (MapType(TimestampType(), BinaryType()), ArrayType(IntegerType()), LongType()):
+    for kind in (
+        *(MapType(TimestampType(), BinaryType()), ArrayType(IntegerType()), LongType()),
+        NullType(),
+    ):
         assert unwritable(kind) is None
         check_columns(made_of(kind), PLAIN)
+
+
+def test_what_is_no_json_by_itself_is_cast() -> None:
+    for kind, word in ((DayTimeIntervalType(), "CAST(value AS STRING)"), (NullType(), "is null")):
+        with pytest.raises(JobyardError) as refused:
+            check_columns(StructType([StructField("value", kind)]), PLAIN)
+        assert word in str(refused.value)
+        assert "to_json" not in str(refused.value)
+
+
+def test_a_field_that_is_null_in_all_rows_is_left_out() -> None:
+    kind = pa.struct([("a", pa.int64()), ("n", pa.null()), ("l", pa.list_(pa.null()))])
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([{"a": 1, "n": None, "l": [None]}], kind)], names=["value"]
+    )
+    assert both(batch) == [Record("t", '{"data":{"a":1,"l":[null]}}')]

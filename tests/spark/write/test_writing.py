@@ -246,15 +246,15 @@ def test_wrong_columns_are_refused_with_a_remedy(
     ("given", "word"),
     [
         ({"topik": "t"}, "did you mean topic?"),
-        ({"topic": "t", "queue": "q"}, "set one of them"),
+        ({"topic": "t", "queue": "q"}, "topic and queue mean the same"),
         ({"topic": "t", "commit": "maybe"}, "is not one of staged, direct"),
         ({"topic": "t", "commit": "direct", "txn": "x"}, "has no transaction"),
-        ({"topic": "t", "txn": "a b"}, "'a b' is no name"),
-        ({"topic": "t", "txn": "x" * 257}, "is no name"),
-        ({"topic": "t", "txn": ""}, "is no name"),
+        ({"topic": "t", "txn": "a b"}, "'a b' is not the name of a transaction"),
+        ({"topic": "t", "txn": "x" * 257}, "Write 1 to 256 letters"),
+        ({"topic": "t", "txn": ""}, "is not the name"),
         ({"topic": ""}, "is not the name of a topic"),
         ({"topic": '"'}, "is not the name of a topic"),
-        ({"queue": "_events"}, "by the server alone"),
+        ({"queue": "_events"}, "only the server writes _events"),
     ],
 )
 def test_wrong_options_are_refused(yard: HttpYard, given: dict[str, str], word: str) -> None:

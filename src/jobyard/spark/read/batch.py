@@ -15,6 +15,7 @@ from jobyard.client import JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.errors import bad_option
 from jobyard.spark.options import ReadOptions
+from jobyard.spark.raising import raised_short, rows_raised_short
 from jobyard.spark.read.columns import Table
 from jobyard.spark.read.losses import Losses
 from jobyard.spark.read.positions import EARLIEST, LATEST, Position
@@ -36,6 +37,7 @@ class BatchReader(DataSourceReader):
         self.table = table
         self.bounds = Bounds()
 
+    @raised_short
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read; everything that can be wrong by now is an error here."""
         if self.bounds.is_empty(self.options):
@@ -46,6 +48,7 @@ class BatchReader(DataSourceReader):
             ranges = [self._cut(each) for each in found]
         return list(split(ranges, self.options.limits))
 
+    @rows_raised_short
     def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one partition."""
         options = self.options
@@ -58,7 +61,7 @@ class BatchReader(DataSourceReader):
         found = states.all()
         for topic in options.topics:
             if topic not in found:
-                raise no_topic(topic, client.url)
+                raise no_topic(topic, client.url, is_stream=False)
         for position, name in ((options.starting, "starting"), (options.ending, "ending")):
             check_names(position, list(found), f"{name}Offsets")
         for topic, state in sorted(found.items()):
@@ -99,9 +102,11 @@ def _job_ranges(client: YardClient, options: ReadOptions) -> list[SeqRange]:
     try:
         answer = client.get(topic_path(queue))
     except JobyardError as error:
-        raise error.within(topic=queue, option="jobs") from None
+        remedy = "Check the name: GET /v0/topics lists all queues." if error.status == 404 else ""
+        raise error.within(topic=queue, option="jobs", remedy=remedy) from None
     if answer.text("type") != "queue":
         raise bad_option(
             "jobs", f"{queue} is a log, which has no jobs", f"Set the option topic to {queue}."
         )
-    return [SeqRange(queue, "", 0, answer.number("head_seq"))]
+    # Another queue of this name has other jobs, even if it is made before a task reads.
+    return [SeqRange(queue, answer.text("incarnation"), 0, answer.number("head_seq"))]

@@ -211,9 +211,16 @@ def _headers(texts: pa.Array, kind: Kind) -> pa.Array:
 def _pairs(text: str, kind: Kind) -> list[object]:
     fields = json.loads(text)
     pairs = [
-        (name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        (name, value if value is None or isinstance(value, str) else _json(value))
         for name, value in fields.items()
     ]
     if kind is KAFKA_HEADERS:
-        return [{"key": name, "value": value.encode()} for name, value in pairs]
+        return [
+            {"key": name, "value": None if value is None else value.encode()}
+            for name, value in pairs
+        ]
     return list(pairs)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -38,20 +38,35 @@ class Loss(NamedTuple):
     last_seq: int = 0
     # How many seqs are missing, some of which may not have been records; 0 if unknown.
     seqs: int = 0
+    # What to do about it, where that is not what the rule says.
+    remedy: str = ""
 
     def form(self) -> dict[str, object]:
         """Return the form that the progress of a query shows."""
         return {"from": self.first_seq, "to": self.last_seq or None, "why": self.why}
 
-    def error(self) -> JobyardError:
+    def covers(self, other: "Loss") -> bool:
+        """Return whether another loss is this one, or a part of it that was met again."""
+        if other == self:
+            return True
+        is_same = other.topic == self.topic and other.last_seq > 0
+        return is_same and self.first_seq <= other.first_seq and other.last_seq <= self.last_seq
+
+    def error(self, remedy: str) -> JobyardError:
         """Return the error for a reader that may lose nothing."""
         return JobyardError(
             Code.DATA_LOSS,
             self.message,
             option="failOnDataLoss",
-            remedy="failOnDataLoss=false reads what is left; a new checkpoint starts over.",
+            remedy=self.remedy or remedy,
             detail=self.form(),
         ).within(topic=self.topic)
+
+
+_LEFT: Final = "Set failOnDataLoss=false to read what is left"
+OF_BATCH: Final = f"{_LEFT}, or startingOffsets=earliest to begin behind the gap."
+OF_STREAM: Final = f"{_LEFT}, or give the query a new checkpoint to start over."
+OF_JOBS: Final = "Read the queue again: a read takes its jobs as they are when it begins."
 
 
 class LossRule(NamedTuple):
@@ -60,6 +75,7 @@ class LossRule(NamedTuple):
     is_fatal: bool = True
     # Whether topics may end: those of a pattern.
     may_end: bool = False
+    remedy: str = OF_BATCH
 
 
 @final
@@ -86,9 +102,9 @@ class Losses:
                 self._ended.add(loss.topic)
             return
         if self._rule.is_fatal:
-            raise loss.error()
+            raise loss.error(self._rule.remedy)
         gaps = self._gaps.setdefault(loss.topic, [])
-        if loss in gaps:
+        if any(known.covers(loss) for known in gaps):
             return
         LOG.warning("%s (failOnDataLoss is false)", loss.message)
         gaps.append(loss)
@@ -115,13 +131,13 @@ def deleted(topic: str, next_seq: int) -> Loss:
     return Loss(topic, Why.DELETED, message, next_seq)
 
 
-def made_again(topic: str, next_seq: int) -> Loss:
+def made_again(topic: str, next_seq: int, remedy: str = "") -> Loss:
     """Return the loss of a topic whose seqs began again."""
     message = (
         f"{topic} was deleted and made again since it was read, or this is another yard or "
         f"data directory: what followed from record {next_seq} on is gone"
     )
-    return Loss(topic, Why.MADE_AGAIN, message, next_seq)
+    return Loss(topic, Why.MADE_AGAIN, message, next_seq, remedy=remedy)
 
 
 def cut_back(topic: str, head_seq: int, next_seq: int) -> Loss:

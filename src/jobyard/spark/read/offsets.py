@@ -10,11 +10,10 @@ files.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from jobyard.client.errors import Code, JobyardError
-
-VERSION: Final = 1
+from jobyard.spark.read.positions import OFFSETS_VERSION
 
 
 class Reached(NamedTuple):
@@ -33,7 +32,7 @@ class StreamOffsets:
     def form(self) -> dict[str, object]:
         """Return the form that is stored."""
         return {
-            "v": VERSION,
+            "v": OFFSETS_VERSION,
             "t": {
                 topic: {"id": reached.incarnation, "0": reached.next_seq}
                 for topic, reached in sorted(self.topics.items())
@@ -45,8 +44,8 @@ def parse_stored(form: object) -> StreamOffsets:
     """Return offsets that were stored; refuse what this version cannot understand."""
     if not isinstance(form, dict) or "v" not in form:
         raise _unusable("they are not offsets of format jobyard")
-    if form["v"] != VERSION:
-        raise _unusable(f"they have version {form['v']}, and this Jobyard knows {VERSION}")
+    if form["v"] != OFFSETS_VERSION:
+        raise _unusable(f"they have version {form['v']}, and this Jobyard knows {OFFSETS_VERSION}")
     topics = form.get("t")
     if not isinstance(topics, dict):
         raise _unusable("they have no topics")

@@ -11,6 +11,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 EARLIEST: Final = -2
+# Of the form in which a stream stores its offsets.
+OFFSETS_VERSION: Final = 1
+_EXAMPLE: Final = '{"clicks":{"0":123}}'
 LATEST: Final = -1
 _RELATIVE: Final = re.compile(r"-(\d{1,18})")
 _DURATION: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
@@ -60,19 +63,30 @@ def parse_offsets(text: str) -> Position:
         given = None
     if not isinstance(given, dict) or not given:
         raise ValueError(
-            f"{text!r} is none of earliest, latest, -1000, and JSON such as "
-            '{"clicks":{"0":123}}'
+            f"{text!r} is none of earliest, latest, -1000, and JSON such as {_EXAMPLE}"
         )
-    inner = given.get("t") if set(given) == {"v", "t"} else given
-    parts = inner.items() if isinstance(inner, dict) else ()
-    return Position(by_topic=tuple(_one(topic, part) for topic, part in parts))
+    inner: object = given
+    if set(given) == {"v", "t"}:
+        if given["v"] != OFFSETS_VERSION:
+            raise ValueError(f"the offsets have version {given['v']!r}, not {OFFSETS_VERSION}")
+        inner = given["t"]
+    if not isinstance(inner, dict) or not inner:
+        # Without a topic nothing would be read, in silence.
+        raise ValueError(f"{text!r} names no topic; write {_EXAMPLE}")
+    return Position(by_topic=tuple(_one(topic, part) for topic, part in inner.items()))
 
 
 def _one(topic: str, parts: object) -> tuple[str, int, str]:
     fields = parts if isinstance(parts, dict) else {}
+    if others := sorted(set(fields) - {"0", "id"}):
+        raise ValueError(
+            f"{topic} has no partition {others[0]}: a topic has partition 0 only, as in {_EXAMPLE}"
+        )
     seq, incarnation = fields.get("0"), fields.get("id", "")
-    if set(fields) - {"0", "id"} or isinstance(seq, bool) or not isinstance(seq, int):
-        raise ValueError(f'the offset of {topic} must be a whole number: {{"0":123}}')
+    if isinstance(seq, bool) or not isinstance(seq, int):
+        raise ValueError(  # noqa: TRY004  becomes an error about the option
+            f"the offset of {topic} must be a whole number, as in {_EXAMPLE}"
+        )
     if seq < EARLIEST or not isinstance(incarnation, str):
         raise ValueError(f"{seq} is no offset of {topic}: -2 is earliest, -1 latest")
     return topic, seq, incarnation

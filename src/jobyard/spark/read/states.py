@@ -4,6 +4,7 @@ Asks for all topics at once: one call for one topic, otherwise one call for each
 share the names' common beginning. Holds no state between calls.
 """
 
+import difflib
 import re
 import time
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ from jobyard.spark.read.positions import EARLIEST, Position
 PAGE_SIZE: Final = 1000
 _LOG: Final = "log"
 _NOT_FOUND: Final = "topic_not_found"
+_GIVEN: Final = "Set %s without the id of another topic, or failOnDataLoss=false."
 # What may begin a regular expression and still is a name.
 _PLAIN: Final = re.compile(r"\^?([A-Za-z0-9_-]*)")
 _CHANGES_MEANING: Final = "*?{|"
@@ -144,14 +146,13 @@ class TopicStates:
         )
 
 
-def no_topic(topic: str, url: str) -> JobyardError:
+def no_topic(topic: str, url: str, *, is_stream: bool) -> JobyardError:
     """Return the error for a topic that does not exist."""
+    remedy = "Check the name (GET /v0/topics lists all), or create it: PUT /v0/topics/NAME."
+    if is_stream:
+        remedy = "Create it first, or read it with topicsPattern, which waits for topics to appear."
     return JobyardError(
-        _NOT_FOUND,
-        f"there is no topic {topic}",
-        url=url,
-        option="topic",
-        remedy="Create it first, or read it with topicsPattern, which waits for topics to appear.",
+        _NOT_FOUND, f"there is no topic {topic}", url=url, option="topic", remedy=remedy
     )
 
 
@@ -174,8 +175,14 @@ def place(
 def check_names(position: Position | None, topics: list[str], option: str) -> None:
     """Refuse offsets of topics that are not read: a misspelt name would begin elsewhere."""
     for topic, _, _ in position.by_topic if position is not None else ():
-        if topic not in topics:
-            raise bad_option(option, f"it has an offset of {topic}, which is not read")
+        if topic in topics:
+            continue
+        near = difflib.get_close_matches(topic, topics, n=1)
+        raise bad_option(
+            option,
+            f"{option} has an offset of {topic}, which is not read",
+            f"Did you mean {near[0]}?" if near else "Name only topics that this query reads.",
+        )
 
 
 def _given_seq(
@@ -185,13 +192,17 @@ def _given_seq(
         if name != topic:
             continue
         if incarnation and incarnation != state.incarnation:
-            losses.meet(made_again(topic, seq))
+            losses.meet(made_again(topic, seq, _GIVEN % option))
             return state.first_seq if option.startswith("starting") else state.next_seq
         if seq < 0:
             return state.first_seq if seq == EARLIEST else state.next_seq
         if seq > state.next_seq:
             raise bad_option(
-                option, f"{topic} has no seq {seq} yet: the next one is {state.next_seq}"
+                option,
+                f"{topic} has no seq {seq} yet: the next one is {state.next_seq}",
+                f"Set it to {state.next_seq} at most, or to -1 for latest.",
             ).within(topic=topic)
         return max(seq, 1)
-    raise bad_option(option, f"it has no offset of {topic}", "Name every topic: -2 is earliest.")
+    raise bad_option(
+        option, f"{option} has no offset of {topic}", "Name every topic: -2 is earliest."
+    )

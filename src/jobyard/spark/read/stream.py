@@ -8,7 +8,7 @@ since.
 """
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any, Final, final
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.spark.options import ReadOptions
+from jobyard.spark.raising import raised_short, rows_raised_short
 from jobyard.spark.read.columns import Table
 from jobyard.spark.read.losses import LOG, Losses, cut_back, deleted, made_again, not_asked_for
 from jobyard.spark.read.offsets import Reached, StreamOffsets, foreign, parse_stored
@@ -43,6 +44,10 @@ from jobyard.spark.read.states import (
 
 NOW: Final = Position(edge=LATEST)
 NOWHERE: Final = Reached("", 0)
+# Incarnations are numbers.
+_NO_INCARNATION: Final = "none"
+# The statuses of a key that is missing, and of one that may not.
+_NO_KEY: Final = frozenset({401, 403})
 # Refusals of a cursor that say that the topic is not what it was, or that it is further already.
 _NO_LONGER: Final = frozenset(
     {"cursor_behind", "topic_not_found", "wrong_incarnation", "out_of_range"}
@@ -65,10 +70,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_driver": None}
 
+    @raised_short
     def initialOffset(self) -> Form:  # noqa: N802  Spark's names, here and below
         """Return where a new query begins."""
         return self._drive().initial().form()
 
+    @raised_short
     def latestOffset(self, start: Form, limit: ReadLimit) -> Form:  # noqa: N802
         """Return the end of the next batch; the start itself if there is nothing to read."""
         is_limited = not isinstance(limit, ReadAllAvailable)
@@ -83,25 +90,30 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(limits.bytes_max)
         return ReadMinRows(limits.offsets_min) if limits.offsets_min else ReadAllAvailable()
 
+    @raised_short
     def reportLatestOffset(self) -> Form | None:  # noqa: N802
         """Return how far the topics go, and what was lost, for the progress of the query."""
         return self._drive().report()
 
+    @raised_short
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember how far the topics go now: this run ends there."""
         self._drive().set_target()
 
+    @raised_short
     def partitions(self, start: Form, end: Form) -> list[InputPartition]:
         """Return what the tasks of a batch read."""
         ranges = self._drive().ranges(parse_stored(start), parse_stored(end))
         return list(split(ranges, self.options.limits))
 
+    @rows_raised_short
     def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one partition."""
         options = self.options
         query = options.export_query()
         return Reading(options.connecting, self.table, query, options.loss_rule).read(partition)
 
+    @raised_short
     def commit(self, end: Form) -> None:
         """Move the cursor to what Spark has finished."""
         self._drive().keep_cursors(parse_stored(end))
@@ -115,6 +127,26 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._driver is None:
             self._driver = _Driver(self.options)
         return self._driver
+
+
+@final
+class RefusedStreamReader(TopicStreamReader):
+    """What stands for a reader that cannot be made: its first call raises why."""
+
+    def __init__(self, error: JobyardError) -> None:
+        self.error = error
+        self._driver = None
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return none: Spark asks for it before the first call."""
+        return ReadAllAvailable()
+
+    def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:  # noqa: ARG002
+        """Raise the error."""
+        raise self.error
+
+    def _drive(self) -> "_Driver":
+        raise self.error
 
 
 @final
@@ -135,6 +167,7 @@ class _Driver:
         self._target: dict[str, TopicExtent] | None = None
         self._moved_s = time.monotonic()
         self._cursors: dict[str, Reached] = {}
+        self._is_hold_checked = False
 
     def close(self) -> None:
         """Close the connection."""
@@ -145,9 +178,10 @@ class _Driver:
         if self._initial is None:
             options = self._options
             found = self._ask()
+            self._check_hold(found)
             for topic in options.topics:
                 if topic not in found:
-                    raise no_topic(topic, self._client.url)
+                    raise no_topic(topic, self._client.url, is_stream=True)
             position = options.starting or NOW
             check_names(options.starting, list(found), "startingOffsets")
             self._initial = StreamOffsets(
@@ -164,6 +198,7 @@ class _Driver:
     def latest(self, start: StreamOffsets, *, is_limited: bool) -> StreamOffsets:
         """Return the end of the next batch."""
         self._check_own(start)
+        self._check_hold(start.topics)
         if start != self._initial:
             # A batch that Spark has finished ends here, perhaps one of an earlier run.
             self.keep_cursors(start)
@@ -193,12 +228,23 @@ class _Driver:
             sizes = shared(sizes, self._room(found, sizes))
         if total > 0:
             self._moved_s = time.monotonic()
+        for topic, reached in begins.items():
+            if sizes[topic] > 0 and topic in found:
+                self._check_begin(topic, reached, found[topic])
         return StreamOffsets(
             {
                 topic: reached._replace(next_seq=reached.next_seq + sizes[topic])
                 for topic, reached in begins.items()
             }
         )
+
+    def _check_begin(self, topic: str, reached: Reached, state: TopicExtent) -> None:
+        """Meet what is gone before a batch begins, so that its own progress shows it.
+
+        The whole gap is met at once, also if limits cut it into batches.
+        """
+        gap = SeqRange(topic, reached.incarnation, reached.next_seq - 1, state.first_seq - 1)
+        check_present(self._client, gap, self._losses)
 
     def report(self) -> Form | None:
         """Return how far the topics go, as far as is known without asking."""
@@ -233,7 +279,10 @@ class _Driver:
                 topic, reached.incarnation, begin.next_seq - 1, reached.next_seq - 1
             )  # fmt: skip
             if wanted.size > 0 and self._is_there(wanted):
-                ranges.append(wanted)
+                # What is gone is met here, and is not asked for by tasks, which would log it again.
+                first_seq = self._found[topic].first_seq if topic in self._found else 0
+                after_seq = min(max(wanted.after_seq, first_seq - 1), wanted.to_seq)
+                ranges.append(wanted._replace(after_seq=after_seq))
         return ranges
 
     def _is_there(self, wanted: SeqRange) -> bool:
@@ -273,6 +322,25 @@ class _Driver:
                     raise error.within(topic=topic, option="consumer") from None
                 LOG.warning("cursor %s of %s was not moved: %s", consumer, topic, error.message)
             self._cursors[topic] = place_now
+
+    def _check_hold(self, topics: Iterable[str]) -> None:
+        """Refuse a key that may not hold records when the query begins, not when a batch ends.
+
+        Asks for a cursor of an incarnation that no topic has: refused last, and nothing changes.
+        """
+        topic = next(iter(sorted(topics)), "")
+        if not self._options.is_held or self._is_hold_checked or not topic:
+            return
+        body = {"seq": 0, "incarnation": _NO_INCARNATION, "hold": True}
+        try:
+            path = topic_path(topic, "cursors", self._options.consumer)
+            self._client.ask("PUT", path, body, is_repeatable=True)
+        except JobyardError as error:
+            if error.status in _NO_KEY:
+                raise error.within(topic=topic, option="hold") from None
+            if error.code not in _NO_LONGER:
+                raise error.within(topic=topic, option="consumer") from None
+        self._is_hold_checked = True
 
     def _news(self, start: StreamOffsets) -> dict[str, TopicExtent]:
         """Return the topics, as they were an interval ago at most; wait for news if there is none.

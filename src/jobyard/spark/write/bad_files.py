@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, final
 from urllib.parse import unquote, urlsplit
 
-from jobyard.client.errors import bad_option
+from jobyard.client.errors import JobyardError, bad_option
 
 _NAME_MAX: Final = 150
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -33,13 +33,36 @@ def local_folder(text: str) -> str:
         if scheme[1].lower() != "file" or parts.netloc not in ("", "localhost"):
             raise bad_option(
                 "badRowsPath",
-                f"{text!r} is not a folder of the file system: {scheme[1]} is not supported",
+                # What holds an @ may hold a password, and is not repeated.
+                f"{'it' if '@' in text else repr(text)} is not a folder of the file system: "
+                f"{scheme[1]} is not supported",
                 "Set a folder that driver and executors share: /mnt/bad or file:///mnt/bad.",
             )
         path = unquote(parts.path)
     if not path:
-        raise bad_option("badRowsPath", "the path is empty")
+        raise bad_option("badRowsPath", "the path is empty", "Set it to a folder, or leave it out.")
     return str(Path(path).absolute())
+
+
+def check_folder(folder: str) -> None:
+    """Make the folder, and refuse one in which nothing can be written."""
+    path = Path(folder)
+    probe = path / f"_probe-{secrets.token_hex(8)}.new"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as fault:
+        raise unwritable_folder(folder, fault) from None
+
+
+def unwritable_folder(folder: str, fault: OSError) -> JobyardError:
+    """Return the error for a folder that this machine cannot write to."""
+    return bad_option(
+        "badRowsPath",
+        f"{folder} cannot be written: {fault.strerror or type(fault).__name__}",
+        "Set a folder that driver and executors share, and in which each of them may write.",
+    )
 
 
 def hidden_file(folder: str, txn: str, part: int, attempt: int) -> Path:

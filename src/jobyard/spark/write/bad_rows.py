@@ -12,11 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jobyard.client import JobyardError
-from jobyard.spark.write.bad_files import hidden_file
+from jobyard.spark.write.bad_files import hidden_file, unwritable_folder
 from jobyard.spark.write.records import BadRow
 
 BAD_ROWS: Final = "bad_rows"
+# Of each so many that the message is not cut, which has 500 characters.
 _EXAMPLES: Final = 3
+_REASONS: Final = 3
+_SAMPLE_MAX: Final = 32
 
 
 @final
@@ -47,10 +50,12 @@ class BadRows:
 
     def error(self, written: int | None) -> JobyardError:
         """Return the error that names them; `written` are the records of a direct write."""
-        reasons = ", ".join(f"{count} x {why}" for why, count in self.reasons.most_common(5))
-        examples = "; ".join(
-            f"partition {part} row {row.row}: {row.sample!r}" for part, row in self.examples
-        )
+        common = self.reasons.most_common(_REASONS)
+        reasons = ", ".join(f"{count} x {why}" for why, count in common)
+        if len(self.reasons) > len(common):
+            reasons += f", and {len(self.reasons) - len(common)} more reasons"
+        examples = "; ".join(_example(part, row) for part, row in self.examples)
+        rows = "1 row" if self.count() == 1 else f"{self.count()} rows"
         before = (
             "Nothing was written."
             if written is None
@@ -58,10 +63,16 @@ class BadRows:
         )
         return JobyardError(
             BAD_ROWS,
-            f"{self.count()} rows cannot be written ({reasons}); {examples}",
+            f"{rows} cannot be written ({reasons}); {examples}",
             option="badRowsPath",
             remedy=f"{before} Set badRowsPath to write the rest and keep these aside.",
         )
+
+
+def _example(part: int, row: BadRow) -> str:
+    """Return a row as the message shows it, so short that all of them have room in it."""
+    seq = f" (seq {row.seq})" if row.seq else ""
+    return f"partition {part} row {row.row}{seq}: {repr(row.sample)[:_SAMPLE_MAX]}"
 
 
 @final
@@ -90,9 +101,12 @@ class BadRowsFile:
         if not self._batches:
             return []
         file = hidden_file(self._folder, *self._place)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("wb") as out:
-            pq.write_table(pa.Table.from_batches(self._batches), out, compression="zstd")
-            out.flush()
-            os.fsync(out.fileno())
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("wb") as out:
+                pq.write_table(pa.Table.from_batches(self._batches), out, compression="zstd")
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError as fault:
+            raise unwritable_folder(self._folder, fault) from None
         return [str(file)]

@@ -14,7 +14,7 @@ from jobyard.client import Answer, JobyardError
 from jobyard.client.txns import Transactions
 from jobyard.spark.write.bad_files import BadFiles, PartFields
 from jobyard.spark.write.bad_rows import BadRows
-from jobyard.spark.write.options import RUN, WriteOptions
+from jobyard.spark.write.options import DRAWN, RUN, WriteOptions
 from jobyard.spark.write.refusals import COMMITTED, TXN_DIFFERS, explained, too_large
 from jobyard.spark.write.tasks import TaskWritten
 
@@ -97,8 +97,16 @@ def _commit_staged(
         return _repeated(options, txn, is_named=is_named)
     if files is not None:
         files.keep(bad.files)
+    if note is not None and is_drawn(options, txn):
+        # Nobody can commit it again, so nobody will look for what it did.
+        note.path.unlink(missing_ok=True)
     written, duplicates = totals(answer)
     return Committed(txn, written, duplicates, bad.count())
+
+
+def is_drawn(options: WriteOptions, txn: str) -> bool:
+    """Return whether a transaction has a name of its own, which no later write has."""
+    return not options.txn and txn.startswith(DRAWN)
 
 
 def _repeated(options: WriteOptions, txn: str, *, is_named: bool) -> Committed:
@@ -121,9 +129,11 @@ def find_committed(
         _check_same_topic(options, answer, txn)
     rejected = 0
     if options.bad_rows_path:
-        rejected = BadFiles(options.bad_rows_path, txn).keep_committed(
-            lambda parts: _is_committed(txns, txn, parts)
-        )
+        files = BadFiles(options.bad_rows_path, txn)
+        rejected = files.keep_committed(lambda parts: _is_committed(txns, txn, parts))
+        if is_drawn(options, txn):
+            for note in list(files.notes()):
+                note.path.unlink(missing_ok=True)
     written, duplicates = totals(answer)
     return Committed(txn, written, duplicates, rejected, is_repeated=True)
 

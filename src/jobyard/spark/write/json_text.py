@@ -27,6 +27,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     ShortType,
     StringType,
     StructType,
@@ -57,7 +58,8 @@ def unwritable(kind: DataType) -> DataType | None:
             return kind.keyType
         inside = [kind.valueType]
     else:
-        return None if isinstance(kind, _PLAIN) else kind
+        # A field that is null in all rows is left out, or null in an array or a map.
+        return None if isinstance(kind, (*_PLAIN, NullType)) else kind
     return next((bad for each in inside if (bad := unwritable(each)) is not None), None)
 
 

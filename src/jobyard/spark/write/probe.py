@@ -4,22 +4,24 @@ None of these calls changes anything.
 """
 
 import uuid
+from collections.abc import Collection
 from typing import Final
 
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.answer import not_a_yard
 from jobyard.client.calls import topic_path
 from jobyard.client.txns import Transactions
-from jobyard.spark.write.options import WriteOptions
-from jobyard.spark.write.refusals import TOPIC_NOT_FOUND, explained
+from jobyard.spark.write.options import OF_JOBS, WriteOptions
+from jobyard.spark.write.refusals import NOT_A_QUEUE, TOPIC_NOT_FOUND, explained
 
 # Such a path is there on every yard, and such a method.
 _NO_SUCH_PLACE: Final = (404, 405)
 _FORBIDDEN: Final = 403
+_QUEUE: Final = "queue"
 
 
-def check_writable(options: WriteOptions) -> None:
-    """Raise JobyardError if a write with these options cannot succeed."""
+def check_writable(options: WriteOptions, columns: Collection[str] = ()) -> None:
+    """Raise JobyardError if a write with these options and columns cannot succeed."""
     with options.connecting.client() as client:
         txns = Transactions(client)
         # Drawn, so that nothing is staged under it.
@@ -32,7 +34,7 @@ def check_writable(options: WriteOptions) -> None:
             raise
         if options.topic:
             _check_covered(txns, txn, options.topic)
-            _check_there(client, options.topic)
+            _check_kind(options, columns, _kind(client, options.topic))
 
 
 def _check_covered(txns: Transactions, txn: str, topic: str) -> None:
@@ -46,12 +48,36 @@ def _check_covered(txns: Transactions, txn: str, topic: str) -> None:
             raise explained(error, topic) from None
 
 
-def _check_there(client: YardClient, topic: str) -> None:
+def _kind(client: YardClient, topic: str) -> str:
+    """Return what a topic is; empty if the key may write only."""
     try:
-        client.get(topic_path(topic))
+        return client.get(topic_path(topic)).text("type")
     except JobyardError as error:
         if error.code == TOPIC_NOT_FOUND:
             raise explained(error, topic) from None
         # A key that may write need not be one that may read.
         if error.status != _FORBIDDEN:
             raise
+        return ""
+
+
+def _check_kind(options: WriteOptions, columns: Collection[str], kind: str) -> None:
+    """Refuse jobs for a log, and columns that only jobs have: the server would drop them."""
+    if kind in ("", _QUEUE):
+        return
+    topic = options.topic
+    if options.wants_queue:
+        raise JobyardError(
+            NOT_A_QUEUE,
+            f"{topic} is a log, so its records are no jobs",
+            option="queue",
+            remedy='Name a queue, or write records with format("jobyard") and the option topic.',
+        ).within(topic=topic)
+    dropped = [name for name in OF_JOBS if name in columns]
+    if dropped:
+        raise JobyardError(
+            NOT_A_QUEUE,
+            f"{topic} is a log, and only jobs have {', '.join(dropped)}",
+            option=dropped[0],
+            remedy="Drop these columns, or write to a queue.",
+        ).within(topic=topic)

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple, NoReturn, final
 
 import pyarrow as pa
 
+from jobyard.spark.options import TOPIC_NAME
 from jobyard.spark.write.json_text import ToText, to_text
-from jobyard.spark.write.options import BYTES, JSON, TOPIC_NAME, WriteOptions
+from jobyard.spark.write.options import BYTES, JSON, WriteOptions
 
 VALUE_MAX: Final = 1 << 20
 KEY_MAX: Final = 256
@@ -67,6 +68,8 @@ class BadRow(NamedTuple):
     reason: str
     # What it begins with, for people.
     sample: str
+    # Its seq in the topic that it was read from; 0 if the rows have none.
+    seq: int = 0
 
 
 class _Unfit(Exception):
@@ -130,6 +133,7 @@ class RecordReader:
             if name != "value"
         }
         values = _texts(batch)
+        seqs = columns.get("seq") or columns.get("offset") or [None] * batch.num_rows
         topics = columns.get("topic") or columns.get("queue") or [None] * batch.num_rows
         for place, value in enumerate(values):
             row = self._row
@@ -139,7 +143,8 @@ class RecordReader:
                 body, is_keyed = self._record(columns, place, value)
                 yield Record(topic, body, 2 if is_keyed else 1)
             except _Unfit as why:
-                yield BadRow(row, str(why), _sample(value))
+                seq = seqs[place]
+                yield BadRow(row, str(why), _sample(value), seq if isinstance(seq, int) else 0)
 
     def _record(
         self, columns: dict[str, list[object]], place: int, value: _Value
@@ -272,6 +277,9 @@ def _in_bytes(column: pa.Array) -> pa.Array:
         entries = [_in_bytes(column.keys), _in_bytes(column.items)]
         kind = pa.map_(entries[0].type, entries[1].type)
         return column.cast(kind)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        pair = [pa.field("key", pa.large_binary()), pa.field("value", pa.large_binary())]
+        return column.cast(pa.list_(pa.struct(pair)))
     return column.cast(pa.large_binary()) if _is_text(kind) else column
 
 
@@ -309,8 +317,16 @@ def _label(value: object, name: str, most: int) -> str:
     return json.dumps(text)
 
 
-def _meta(headers: list[tuple[object, object]]) -> str:
-    pairs = {_header(name): _header(value) for name, value in headers}
+def _meta(headers: list[Any]) -> str:
+    pairs: dict[object, object] = {}
+    for each in headers:
+        if each is None:
+            raise _Unfit("headers have an entry that is null")
+        # Kafka's are structs, and may have a name twice, which the meta of a record cannot.
+        name, value = (each["key"], each["value"]) if isinstance(each, dict) else each
+        if name is None or name in pairs:
+            raise _Unfit("headers have a name twice, or one that is null")
+        pairs[_header(name)] = _header(value)
     text = json.dumps(pairs, separators=(",", ":"), ensure_ascii=False)
     if len(pairs) > HEADERS_COUNT_MAX or size_of(text) > HEADERS_MAX:
         raise _Unfit(f"headers are longer than {HEADERS_MAX} bytes, or over {HEADERS_COUNT_MAX}")

@@ -8,6 +8,7 @@ TXN_TOO_LARGE: Final = "txn_too_large"
 TXN_DIFFERS: Final = "txn_differs"
 COMMITTED: Final = "committed"
 TOPIC_NOT_FOUND: Final = "topic_not_found"
+NOT_A_QUEUE: Final = "not_a_queue"
 
 # By code: the option that it is about, if it is about one, and what to do.
 REMEDIES: Final[dict[str, tuple[str, str]]] = {
@@ -43,6 +44,14 @@ REMEDIES: Final[dict[str, tuple[str, str]]] = {
         ),
     ),
     TOPIC_NOT_FOUND: ("topic", "Create it first: PUT /v0/topics/NAME with its type."),
+    NOT_A_QUEUE: (
+        "topic",
+        "Drop the columns priority, delay_ms, job_id, name and max_attempts, or write to a queue.",
+    ),
+    "shutting_down": (
+        "url",
+        "The server is being stopped, and takes no writes meanwhile: run it again when it is back.",
+    ),
     "storage_full": ("url", "The server has no room for more: free some of its disk."),
 }
 

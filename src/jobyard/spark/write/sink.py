@@ -19,8 +19,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from jobyard.spark.raising import raised_short
 from jobyard.spark.write.committing import abort_tasks, commit_tasks
-from jobyard.spark.write.options import WriteOptions
+from jobyard.spark.write.options import DRAWN, WriteOptions
 from jobyard.spark.write.tasks import TaskWriter, TaskWritten
 
 
@@ -31,18 +32,21 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
         # Pickled with the writer, so all tasks and the driver have the same.
-        self.txn = options.txn or f"batch:{uuid.uuid4()}"
+        self.txn = options.txn or f"{DRAWN}{uuid.uuid4()}"
 
+    @raised_short
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write the rows of one task."""
         context = TaskContext.get()
         assert context is not None
         return TaskWriter(self.options, self.txn, context.partitionId()).write(iterator)
 
+    @raised_short
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Commit the write."""
         commit_tasks(self.options, _own(messages), self.txn, is_named=True)
 
+    @raised_short
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop the write, unless it may have been committed."""
         abort_tasks(self.options, _own(messages), self.txn)
@@ -55,6 +59,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self.options = options
 
+    @raised_short
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskWritten:
         """Write the rows of one task of a batch."""
         context = TaskContext.get()
@@ -64,10 +69,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         txn = f"{query}:{batch}"
         return TaskWriter(self.options, txn, context.partitionId()).write(iterator)
 
+    @raised_short
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  Spark's names
         """Commit a batch."""
         commit_tasks(self.options, _own(messages))
 
+    @raised_short
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         """Drop a batch, unless it may have been committed."""
         query = query_of(self.options.checkpoint)
