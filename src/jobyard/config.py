@@ -20,8 +20,8 @@ from jobyard.config_values import (
     MIB,
     Choice,
     Folder,
-    Kind,
     SecretFile,
+    SettingKind,
     Size,
     Switch,
     Words,
@@ -230,7 +230,7 @@ class Setting:
     """One setting: `--its-name`, `JOBYARD_ITS_NAME` or `its_name = ...`."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     help: str
 
     @property

@@ -12,7 +12,7 @@ from jobyard.journal.journal import Journal
 from jobyard.journal.reply_gate import Outbox, Sink
 
 # An unknown address.
-NOWHERE: Final = "?:0"
+UNKNOWN_ADDRESS: Final = "?:0"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -32,7 +32,7 @@ class Peer(Sink):
 
     def addresses(self) -> tuple[str, str]:
         """Return the client's address and the local one; computed only on request."""
-        return NOWHERE, NOWHERE
+        return UNKNOWN_ADDRESS, UNKNOWN_ADDRESS
 
 
 # In place of a connection that is gone.
@@ -133,7 +133,7 @@ class Session:
     def client_address(self) -> str:
         """Return the address of the client as history shows it, or an empty string."""
         address = self.peer.addresses()[0]
-        return "" if address == NOWHERE else address
+        return "" if address == UNKNOWN_ADDRESS else address
 
     def doing(self) -> str:
         """Return the protocol and the current or last command for the log, without arguments."""

@@ -24,7 +24,7 @@ from jobyard.spark.write.committing import (
     find_committed,
 )
 from jobyard.spark.write.options import (
-    RUN,
+    RUN_PREFIX,
     STAGED,
     TXN_NAME,
     TXN_NAME_MAX,
@@ -84,7 +84,7 @@ def enqueue(
     shaped = _shaped(df, key_cols)
     check_columns(shaped.schema, checked)
     check_writable(checked)
-    txn = f"{RUN}{run_id}" if run_id is not None else f"batch:{uuid.uuid4()}"
+    txn = f"{RUN_PREFIX}{run_id}" if run_id is not None else f"batch:{uuid.uuid4()}"
     known = _known(checked, txn) if run_id is not None else None
     return _result(known or _run(shaped, checked, txn, is_named=run_id is not None))
 
@@ -92,8 +92,8 @@ def enqueue(
 def _check_run(run_id: str, commit: str) -> None:
     if commit != STAGED:
         raise bad_option("run_id", "only a staged run has a name: leave out commit")
-    if not TXN_NAME.fullmatch(RUN + run_id) or not run_id:
-        most = TXN_NAME_MAX - len(RUN)
+    if not TXN_NAME.fullmatch(RUN_PREFIX + run_id) or not run_id:
+        most = TXN_NAME_MAX - len(RUN_PREFIX)
         raise bad_option(
             "run_id", f"{run_id!r} is no name: 1 to {most} letters, digits and . _ : ~ -"
         )

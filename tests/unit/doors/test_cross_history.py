@@ -6,7 +6,7 @@ import pytest
 
 from jobyard.engine.state.history import read_history
 from jobyard.model.topic.history_row import CLAIMED, ENQUEUED, HistoryRow
-from jobyard.protocols.session import NOWHERE, Peer
+from jobyard.protocols.session import UNKNOWN_ADDRESS, Peer
 from tests.support.clients.beanstalk import BeanstalkClient
 from tests.support.doors.crossing import DOORS, QUEUE, Crossing
 from tests.support.site.site import ALL_HISTORY
@@ -23,7 +23,7 @@ class Distant(Peer):
 
     def addresses(self) -> tuple[str, str]:
         """Return the address of the client."""
-        return ADDRESS, NOWHERE
+        return ADDRESS, UNKNOWN_ADDRESS
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from jobyard.engine.topics.job_batch import JobBatch, NewRecord
 from jobyard.engine.topics.staged_rows import StagedRow, read_staged
 from jobyard.engine.topics.topic_setup import config_of, remember_job_keys, set_queue_config
 from jobyard.errors import Refused
-from jobyard.journal.batches import END_ROOM
+from jobyard.journal.batches import RESERVED_PER_JOB
 from jobyard.journal.format.log_record import head_bytes, log_length
 from jobyard.model.ahead import EncodedAhead
 from jobyard.model.limits import INLINE_BODY_MAX
@@ -399,7 +399,7 @@ class QueueTarget(CommitTarget):
         queue = self._queue
         count: i64 = len(self._jobs)
         room = room_for_all(queue, self._batch.new_jobs, self._batch.whole_room())
-        return room + self._way_room + END_ROOM * count + self.keys_room() + _SLACK
+        return room + self._way_room + RESERVED_PER_JOB * count + self.keys_room() + _SLACK
 
     def make_way(self, now_ms: i64) -> None:
         """Evict the oldest jobs if the caps require it."""

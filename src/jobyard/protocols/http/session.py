@@ -14,7 +14,7 @@ from jobyard.protocols.http import compression, limits
 from jobyard.protocols.http.admission import Admission, Denial, denial_ms, segments_of
 from jobyard.protocols.http.call import (
     JSON_TYPE,
-    TEXT,
+    TEXT_TYPE,
     HttpCall,
     HttpRefused,
     UndoIfUnsent,
@@ -253,7 +253,7 @@ class HttpSession(Session):
             response(
                 refused.status,
                 f"{refused}\n".encode() if is_text else area.refusal(refused),
-                TEXT if is_text else JSON_TYPE,
+                TEXT_TYPE if is_text else JSON_TYPE,
                 refused.headers,
                 keep_alive=False,
                 is_head=False,

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, final
 from jobyard.client import JobyardError
 from jobyard.client.errors import Code
 
-LOG: Final = logging.getLogger("jobyard.spark")
+LOGGER: Final = logging.getLogger("jobyard.spark")
 # Of a topic, in the progress of a query; the newest.
 GAPS_MAX: Final = 5
 
@@ -82,7 +82,7 @@ class Losses:
         """Raise JobyardError, or log and count the loss; the same loss counts once."""
         if loss.why == Why.DELETED and self._rule.may_end:
             if loss.topic not in self._ended:
-                LOG.info("%s", loss.message)
+                LOGGER.info("%s", loss.message)
                 self._ended.add(loss.topic)
             return
         if self._rule.is_fatal:
@@ -90,7 +90,7 @@ class Losses:
         gaps = self._gaps.setdefault(loss.topic, [])
         if loss in gaps:
             return
-        LOG.warning("%s (failOnDataLoss is false)", loss.message)
+        LOGGER.warning("%s (failOnDataLoss is false)", loss.message)
         gaps.append(loss)
         del gaps[:-GAPS_MAX]
         self._counts[loss.topic] = self._counts.get(loss.topic, 0) + loss.seqs

@@ -28,16 +28,13 @@ from jobyard.spark.write.json_text import unwritable
 
 STAGED: Final = "staged"
 DIRECT: Final = "direct"
-AUTO: Final = "auto"
-JSON: Final = "json"
-BYTES: Final = "bytes"
 
 # What the server takes as names.
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,254}")
 TXN_NAME_MAX: Final = 256
 TXN_NAME: Final = re.compile(rf"[A-Za-z0-9._:~-]{{1,{TXN_NAME_MAX}}}")
 # What the transaction of a run of `enqueue` begins with.
-RUN: Final = "run:"
+RUN_PREFIX: Final = "run:"
 
 WRITE_NAMES: Final = (
     *("url", "token", "tokenEnv", "tokenFile", "timeoutMs", "maxRetries"),
@@ -66,6 +63,14 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
 _WORDS: Final[dict[type[DataType], str]] = {MapType: "map<string,string>"}
 # Columns that a read of a topic has and a write has no use for.
 _PASSED_OVER: Final = frozenset({"partition", "seq", "ts", "offset", "timestamp", "timestampType"})
+
+
+class ValueFormat:
+    """How a value becomes the data of a record."""
+
+    AUTO: Final = "auto"
+    JSON: Final = "json"
+    BYTES: Final = "bytes"
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,9 @@ def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptio
         topic=given.text("topic") or given.text("queue"),
         is_staged=commit == STAGED,
         key_is_tag=given.choice("keyAs", ("key", "tag")) == "tag",
-        value_format=given.choice("valueFormat", (AUTO, JSON, BYTES)),
+        value_format=given.choice(
+            "valueFormat", (ValueFormat.AUTO, ValueFormat.JSON, ValueFormat.BYTES)
+        ),
         bad_rows_path=local_folder(given.text("badRowsPath")) if given.has("badRowsPath") else "",
         txn=given.text("txn"),
         checkpoint=next((of_spark[key] for key in of_spark if key.lower() == _CHECKPOINT), ""),

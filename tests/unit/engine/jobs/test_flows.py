@@ -340,7 +340,7 @@ def test_a_failure_climbs_a_thousand_parents_in_one_batch() -> None:
     assert len({int(job.batch) for job in jobs}) == 1
     assert jobs[1].outcome().error == "Child job q0 failed: boom"
     assert jobs[2].outcome().error == "Child job q1 failed: Child job q0 failed: boom"
-    assert len(jobs[-1].outcome().error) == flows.ERROR_MAX
+    assert len(jobs[-1].outcome().error) == flows.CHILD_ERROR_MAX
     assert site.yard.names.dependents.count == 0
     site.again()
 

@@ -11,7 +11,7 @@ from jobyard.protocols.bunqueue.commands.monitor import storage_value
 from jobyard.protocols.bunqueue.commands.prometheus import BUNQUEUE_VERSION
 from jobyard.protocols.bunqueue.http.routes import data_of, whole
 from jobyard.protocols.bunqueue.http.runner import CommandRunners, json_of, refusal_status
-from jobyard.protocols.http.call import TEXT, HttpCall, HttpRefused
+from jobyard.protocols.http.call import TEXT_TYPE, HttpCall, HttpRefused
 from jobyard.wire.http.request import parse_query
 from jobyard.wire.msgpack.read import MapFields
 
@@ -114,7 +114,7 @@ def live(_runners: CommandRunners, call: HttpCall) -> None:
     """Report that the process runs."""
     # True whatever the state of the disk.
     call.await_batch(0)
-    call.answer(200, b"OK", TEXT)
+    call.answer(200, b"OK", TEXT_TYPE)
 
 
 def ready(runners: CommandRunners, call: HttpCall) -> None:

@@ -20,11 +20,11 @@ KEY_SIZE_MAX: Final = 4096
 QUEUE_NAME_SIZE_MAX: Final = 256
 
 # Keys that register workers, under the names they read with.
-WORKER: Final = b"w"
+WORKER_FAMILY: Final = b"w"
 
 # Families of stored keys, and the kind that each must have.
 STORED_FAMILIES: Final = {
-    WORKER: ValueKind.STRING,
+    WORKER_FAMILY: ValueKind.STRING,
     b"schedulers": ValueKind.HASH,
     b"jstream": ValueKind.STREAM,
     b"signals": ValueKind.LIST,

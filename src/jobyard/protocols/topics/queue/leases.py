@@ -48,7 +48,7 @@ CLAIM_MAX: Final = 1000
 SEQS_MAX: Final = 1000
 NACK_DELAY_MS_MAX: Final = 86_400_000
 # The longest error of a nack or a dead letter, in bytes.
-ERROR_MAX: Final = 4096
+RUN_ERROR_MAX: Final = 4096
 WAIT_MS_MAX: Final = 30_000
 
 
@@ -243,7 +243,7 @@ def nack(door: TopicsDoor, call: HttpCall) -> None:
     delay_ms = whole(fields, b"delay_ms", -1)
     if delay_ms > NACK_DELAY_MS_MAX:
         raise invalid(f"delay_ms must be at most {NACK_DELAY_MS_MAX}")
-    error = text(fields, b"error", ERROR_MAX)
+    error = text(fields, b"error", RUN_ERROR_MAX)
     ended = topic_queue.nack(
         door.yard, queue, node, seqs, names, delay_ms, call.now_ms, error=error
     )
@@ -256,7 +256,7 @@ def dead_letter(door: TopicsDoor, call: HttpCall) -> None:
     fields = read_body(call, may_be_empty=False)
     is_strict(fields, DEAD_LETTER_FIELDS)
     node, seqs, names = _leases(fields)
-    error = text(fields, b"error", ERROR_MAX)
+    error = text(fields, b"error", RUN_ERROR_MAX)
     ended = topic_queue.give_up(door.yard, queue, node, seqs, names, call.now_ms, error=error)
     _answer_ended(call, queue, b',"dead_lettered":', ended)
 

@@ -12,7 +12,7 @@ from jobyard.protocols.topics.schemas.basic import (
     DATA_B64,
     LEASE_MS,
     MAYBE_WHOLE,
-    META,
+    META_SCHEMA,
     NODE,
     PERFORMANCE,
     SEQ,
@@ -21,7 +21,7 @@ from jobyard.protocols.topics.schemas.basic import (
 )
 from jobyard.protocols.topics.schemas.keys import STRICT
 
-WORKER: Final[Schema] = {
+WORKER_SCHEMA: Final[Schema] = {
     "type": ["string", "null"],
     "maxLength": txn_fields.WORKER_MAX,
     "description": "Name of the worker whose older epochs are refused.",
@@ -53,7 +53,7 @@ CLAIM: Final[Schema] = {
             "pattern": "^[A-Za-z0-9._:~-]{1,256}$",
             "description": "The same id gives the same jobs again, and claims no others.",
         },
-        "worker": WORKER,
+        "worker": WORKER_SCHEMA,
         "epoch": EPOCH,
         "strict": STRICT,
     },
@@ -74,7 +74,7 @@ LEASE: Final[Schema] = {
         "deliveries": {**WHOLE_NUMBER, "description": "Number of deliveries, including this one."},
         "data": ANY_JSON,
         "data_b64": DATA_B64,
-        "meta": META,
+        "meta": META_SCHEMA,
     },
 }
 CLAIM_ANSWER: Final[Schema] = {
@@ -98,7 +98,7 @@ SET_EXTEND: Final[Schema] = {
     "required": ["lease_ms"],
     "properties": {
         "lease_ms": {**WHOLE_NUMBER, "description": "New lease duration, counted from now."},
-        "worker": WORKER,
+        "worker": WORKER_SCHEMA,
         "epoch": EPOCH,
         "strict": STRICT,
     },
@@ -128,11 +128,11 @@ HELD: Final[dict[str, Schema]] = {
     },
     "strict": STRICT,
 }
-ERROR: Final[Schema] = {
+_RUN_ERROR: Final[Schema] = {
     "type": ["string", "null"],
-    "maxLength": leases.ERROR_MAX,
+    "maxLength": leases.RUN_ERROR_MAX,
     "description": "Why the run failed: kept with the job, shown in `_events`, and in the meta of "
-    f"its dead letter; at most {leases.ERROR_MAX} bytes.",
+    f"its dead letter; at most {leases.RUN_ERROR_MAX} bytes.",
 }
 ACK: Final[Schema] = {
     "title": "Ack",
@@ -146,7 +146,7 @@ NACK: Final[Schema] = {
     "required": ["node", "seqs"],
     "properties": {
         **HELD,
-        "error": ERROR,
+        "error": _RUN_ERROR,
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,
@@ -156,7 +156,7 @@ NACK: Final[Schema] = {
         },
     },
 }
-GIVE_UP: Final[Schema] = {**ACK, "title": "DeadLetter", "properties": {**HELD, "error": ERROR}}
+GIVE_UP: Final[Schema] = {**ACK, "title": "DeadLetter", "properties": {**HELD, "error": _RUN_ERROR}}
 EXTEND: Final[Schema] = {
     "title": "Extend",
     "type": "object",
@@ -164,7 +164,7 @@ EXTEND: Final[Schema] = {
     "properties": {
         **HELD,
         "lease_ms": {**WHOLE_NUMBER, "description": "New lease duration, counted from now."},
-        "worker": WORKER,
+        "worker": WORKER_SCHEMA,
         "epoch": EPOCH,
     },
 }

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from jobyard.protocols.http.limits import STREAM_MAX
 from jobyard.protocols.http.websocket import SILENCE_MS
 from jobyard.protocols.topics.follow.socket import PING_MS
@@ -412,7 +412,7 @@ def test_a_topic_whose_text_is_damaged_is_read_no_further_and_others_are() -> No
     storage = MemoryStorage()
     site = StreamsSite(storage=storage)
     site.yard.bodies._budget = 0
-    for first in range(0, 2 * CHUNK_ROWS, 512):
+    for first in range(0, 2 * LOG_CHUNK_ROWS, 512):
         site.write("a", *range(first, first + 512))
         site.commit()
     site.write("b", 1)
