@@ -63,6 +63,7 @@ EVENTS_BYTES_DEFAULT: Final = 1 * GIB
 
 # Exit codes of `jobyard serve`.
 EXIT_FAILED: Final = 1
+EXIT_DAMAGED: Final = 3
 EXIT_USAGE: Final = 2
 # Exit codes of beanstalkd, which service files may rely on: `jobyard beanstalkd` keeps them.
 DROP_IN_EXIT_USAGE: Final = 5

@@ -47,6 +47,8 @@ OUT_KEPT: Final = 64 << 10
 # Output beyond this pauses a session until the peer has read it: small requests can ask for a large
 # body over and over.
 OUTPUT_MAX: Final = 1 << 20
+# Parts of a long answer are joined into pieces of about this size.
+PIECE_SIZE: Final = 256 << 10
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

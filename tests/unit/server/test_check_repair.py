@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from jobyard.config import EXIT_DAMAGED
 from jobyard.errors import StartRefused
 from jobyard.journal.format.segment import segment_name
-from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
+from jobyard.server.check_repair import check, repair
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
 from tests.support.site.yard import OpenYard

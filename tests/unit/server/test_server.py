@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from jobyard.config import DROP_IN_EXIT_DATA, Config
+from jobyard.config import DROP_IN_EXIT_DATA, EXIT_DAMAGED, Config
 from jobyard.errors import StartRefused
 from jobyard.server.disk import FileStorage
 from jobyard.server.log import Log
-from jobyard.server.server import EXIT_DAMAGED, Server, _Stop, run
+from jobyard.server.server import Server, _Stop, run
 from tests.support.site.yard import OpenYard
 
 

@@ -17,6 +17,8 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
+from jobyard.journal.format.log_record import SPAN_MAX
+
 KIND_KEYS: Final = 21
 
 KEYS_SIZE: Final = 32
@@ -24,8 +26,6 @@ KEY_SIZE: Final = 24
 # Keys of one record, so that compaction can look at them in slices.
 KEYS_PER_RECORD: Final = 2048
 _DIGEST_SIZE: Final = 16
-# Seqs and times have four bytes, relative to those of the record.
-SPAN_MAX: Final = (1 << 31) - 1
 
 
 @final

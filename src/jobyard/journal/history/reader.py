@@ -38,7 +38,7 @@ from jobyard.model.details_codec import Tag
 from jobyard.model.entry import EntryKind
 from jobyard.model.family import FAMILY_NAMES
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
-from jobyard.model.members import MemberState
+from jobyard.model.members import TAG_SIZE, MemberState
 from jobyard.model.policy import NAME_DEFAULT, name_in, policy_key
 from jobyard.model.topic.history_row import (
     ABANDONED,
@@ -53,7 +53,6 @@ WINDOW_MIN: Final = 64 << 10
 WINDOW_MAX: Final = 1 << 20
 # The approximate size of a row on disk.
 ROW_BYTES: Final = 256
-TAG_SIZE: Final = 5
 
 
 def _words(pairs: list[tuple[int, str]]) -> list[str]:

@@ -469,7 +469,7 @@ class HttpSession(Session):
         if len(body) >= SIZE_MIN and status == 200 and compression.is_large(body, content_type):
             if not compression.is_wanted(call) or request.method == "HEAD":
                 headers += compression.VARY
-            elif len(body) <= compression.PIECE_SIZE:
+            elif len(body) <= compression.COMPRESSED_PIECE_SIZE:
                 body = compression.compress(body)
                 headers += compression.GZIP_HEADERS
             elif self.undo is None:

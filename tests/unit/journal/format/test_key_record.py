@@ -3,12 +3,12 @@ from librt.strings import BytesWriter, read_i32_le
 from jobyard.journal.format.key_record import (
     KEYS_PER_RECORD,
     KIND_KEYS,
-    SPAN_MAX,
     KeyRows,
     keys_length,
     read_keys,
     write_keys,
 )
+from jobyard.journal.format.log_record import SPAN_MAX
 from jobyard.model.topic.key_table import digest_of
 
 

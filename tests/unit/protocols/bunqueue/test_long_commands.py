@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from jobyard.protocols.bunqueue.commands.dlq import ENTRIES_MAX
-from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE, LongList
-from jobyard.protocols.session import OUTPUT_MAX
+from jobyard.protocols.bunqueue.long_answers import LongList
+from jobyard.protocols.session import OUTPUT_MAX, PIECE_SIZE
 from jobyard.wire.msgpack.write import Raw, encode
 from tests.support.clients.bunqueue import BunqueueClient
 from tests.support.clients.http import WebSocket

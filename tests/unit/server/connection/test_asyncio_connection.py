@@ -13,7 +13,8 @@ from jobyard.journal.reply_gate import Gate
 from jobyard.model.limits import NEVER_MS, READ_AHEAD_MAX
 from jobyard.protocols.session import OUTPUT_MAX
 from jobyard.protocols.shared_limits import FREE_SIZE
-from jobyard.server.asyncio_connection import SEND_MAX, STUCK_S, StreamConnection, StreamTurns
+from jobyard.server.asyncio_connection import STUCK_S, StreamConnection, StreamTurns
+from jobyard.server.connection import SEND_MAX
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Commits, Turns
 from tests.support.site.yard import OpenYard

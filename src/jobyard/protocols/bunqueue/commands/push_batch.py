@@ -24,7 +24,7 @@ from jobyard.model.job import MSGPACK
 from jobyard.protocols.bunqueue.commands import flow_links, push_options
 from jobyard.protocols.bunqueue.commands.jobs import refuse_if_draining, write_id
 from jobyard.protocols.bunqueue.commands.push_links import PushLinks
-from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.wire.msgpack.write import LongRaw, Raw, write_array, write_ascii
 
 if TYPE_CHECKING:

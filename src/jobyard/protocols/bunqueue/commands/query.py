@@ -29,6 +29,7 @@ from jobyard.model.queue import Queue
 from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.jobs import named_job
+from jobyard.protocols.bunqueue.commands.push_options import SAFE_INTEGER_MAX
 from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.job_fields import (
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from jobyard.model.index.jobs_by_seq import JobsBySeq
 
 LIST_LIMIT_DEFAULT: Final = 100
-SAFE_INTEGER_MAX: Final = (1 << 53) - 1
 # Jobs of a long queue that are read together; the cost of encoding one job in units of work.
 _JOBS_PER_LOOK: Final = 256
 SHOW_UNITS: Final = 8

@@ -14,7 +14,7 @@ from jobyard.protocols.bunqueue.commands.push_options import DATA_MAX
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.http.hub import EventsEndpoint, Hub
 from jobyard.protocols.bunqueue.http.long_json import BODY_AT_ONCE, PackTask
-from jobyard.protocols.bunqueue.http.pages import OPEN, PAGES, SCRAPE, RoutedPage, prometheus
+from jobyard.protocols.bunqueue.http.pages import PAGES, SCRAPE, RoutedPage, prometheus
 from jobyard.protocols.bunqueue.http.routes import (
     ANY_BODY,
     NEEDS_BODY,
@@ -27,7 +27,7 @@ from jobyard.protocols.bunqueue.http.runner import CommandRunners, read_object
 from jobyard.protocols.bunqueue.http.websocket import SocketEndpoint
 from jobyard.protocols.http.call import HttpCall, HttpRefused, refuse_encoded
 from jobyard.protocols.http.long_calls import LongCall
-from jobyard.protocols.http.routes import Area, Route, Routes, RouteSchemas, Schema, named
+from jobyard.protocols.http.routes import OPEN, Area, Route, Routes, RouteSchemas, Schema, named
 from jobyard.wire.http.accept import names
 from jobyard.wire.http.request import parse_query
 

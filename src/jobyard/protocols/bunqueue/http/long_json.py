@@ -11,8 +11,8 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
 from jobyard.model.job import MSGPACK
-from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
 from jobyard.protocols.http.call import HttpRefused
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.wire.json.pack import JsonPack
 from jobyard.wire.msgpack.forms import KIND_ARRAY, KIND_MAP, array_header, kind_of, map_header, skip
 from jobyard.wire.msgpack.read import MAP_KEYS_MAX

@@ -12,11 +12,10 @@ from jobyard.protocols.bunqueue.commands.prometheus import BUNQUEUE_VERSION
 from jobyard.protocols.bunqueue.http.routes import data_of, whole
 from jobyard.protocols.bunqueue.http.runner import CommandRunners, json_of, refusal_status
 from jobyard.protocols.http.call import TEXT_TYPE, HttpCall, HttpRefused
+from jobyard.protocols.http.routes import OPEN
 from jobyard.wire.http.request import parse_query
 from jobyard.wire.msgpack.read import MapFields
 
-# Needs no token and is not rate limited.
-OPEN: Final = "open"
 # Needs a token only if metrics are protected (`guards_metrics`).
 SCRAPE: Final = "scrape"
 ASK: Final = "ask"

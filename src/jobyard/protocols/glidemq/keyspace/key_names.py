@@ -13,11 +13,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.model.limits import QUEUE_NAME_SIZE_MAX
 from jobyard.protocols.glidemq.errors import Wrong
 
 KEY_PREFIX: Final = b"glide"
 KEY_SIZE_MAX: Final = 4096
-QUEUE_NAME_SIZE_MAX: Final = 256
 
 # Keys that register workers, under the names they read with.
 WORKER_FAMILY: Final = b"w"

@@ -22,6 +22,7 @@ from jobyard.protocols.topics.body import array, invalid, is_strict, read_body, 
 from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.records.jobs import write_lease
+from jobyard.protocols.topics.records.reads import WAIT_MS_MAX
 from jobyard.protocols.topics.records.writes import NODE_MAX
 from jobyard.protocols.topics.txn_fields import check_worker
 from jobyard.wire.json.read import JsonFields, integer_at
@@ -49,7 +50,6 @@ SEQS_MAX: Final = 1000
 NACK_DELAY_MS_MAX: Final = 86_400_000
 # The longest error of a nack or a dead letter, in bytes.
 RUN_ERROR_MAX: Final = 4096
-WAIT_MS_MAX: Final = 30_000
 
 
 def claim(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonFields) -> None:

@@ -6,6 +6,7 @@ from jobyard.protocols.http.routes import Schema
 from jobyard.protocols.topics import txn_fields
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.queue import claims, leases
+from jobyard.protocols.topics.records import reads
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
     ANY_TEXT,
@@ -46,7 +47,7 @@ CLAIM: Final[Schema] = {
         "lease_ms": LEASE_MS,
         "wait_ms": {
             **MAYBE_WHOLE,
-            "description": f"How long to wait for a job; at most {leases.WAIT_MS_MAX} ms.",
+            "description": f"How long to wait for a job; at most {reads.WAIT_MS_MAX} ms.",
         },
         "claim_id": {
             "type": ["string", "null"],
