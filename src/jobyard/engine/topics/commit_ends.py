@@ -14,7 +14,7 @@ from jobyard.engine.jobs.finish import bury, finish
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.topic_queue import return_job
-from jobyard.journal.format.record import END_SIZE, LEASE_SIZE, STATE_SIZE
+from jobyard.journal.format.record import END_ROOM, LEASE_ROOM, STATE_SIZE
 from jobyard.model.details_codec import size_of
 from jobyard.model.family import counts_attempts
 from jobyard.model.job import DEAD, DONE, Job
@@ -132,7 +132,8 @@ def _room_of(job: Job, end: RunEnd) -> i64:
     details = job.details
     weight: i64 = 0 if details is None else size_of(details)
     error_size: i64 = len(end.error.encode()) + TAG_SIZE
-    room = STATE_SIZE + END_SIZE + LEASE_SIZE + weight + error_size
+    # A new segment repeats the state and the worker's name; an end repeats the client's id.
+    room = STATE_SIZE + END_ROOM + LEASE_ROOM + 2 * weight + error_size
     if counts_attempts(job.family) or (details is not None and details.members is not None):
         room += _LINK_ROOM + weight
     config = job.queue.config
