@@ -4,7 +4,7 @@ An end whose lease is lost is skipped, with the reason, and never stops the othe
 before `apply_end`.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -18,9 +18,11 @@ from jobyard.journal.format.record import END_ROOM, LEASE_ROOM, STATE_SIZE
 from jobyard.model.details_codec import size_of
 from jobyard.model.family import counts_attempts
 from jobyard.model.job import DEAD, DONE, Job
-from jobyard.model.lease import Lease, Proof
 from jobyard.model.members import TAG_SIZE
 from jobyard.model.queue import Queue
+
+if TYPE_CHECKING:
+    from jobyard.model.lease import Lease
 
 # Notes about a job that waits for others, or that others wait for.
 _LINK_ROOM: Final = 1024
@@ -120,7 +122,7 @@ def _reason(yard: Yard, job: Job | None, end: RunEnd, now_ms: i64) -> str:
     lease = job.lease
     if lease is None:
         return SkipReason.EXPIRED
-    if lease.terms.proof != Proof.NODE or lease.terms.label != end.node:
+    if not lease.terms.is_node(end.node):
         return SkipReason.OTHER_HOLDER
     if end.lease_id and end.lease_id != lease_name(yard, lease):
         # The same node has claimed it again since.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.put import (
-    enter,
     free_seqs,
     make_job,
     reserve_and_evict,
     room_for_all,
     way_room,
 )
+from jobyard.engine.jobs.put_transaction import enter_all
 from jobyard.engine.logs.logs import WriteDraft, append_drafted, draft, floor_for
 from jobyard.engine.state.record_keys import (
     check_new_keys,
@@ -421,13 +421,7 @@ class QueueTarget(CommitTarget):
         queue.next_seq = first_seq
         if self.keys is not None:
             remember_job_keys(yard, queue, self.keys, first_seq, now_ms)
-        first_id = yard.journal.next_id
-        for job in self._jobs:
-            enter(yard, job, now_ms, self._ahead, first_id)
-            if job.details is not None and job.details.custom_id:
-                yard.names.custom.put(job.details.custom_id, job)
-        if queue.topic_state is not None:
-            queue.topic_state.last_write_ms = now_ms
+        enter_all(yard, queue, self._jobs, self._ahead, now_ms)
         held_offers = yard.txns.held_offers
         assert held_offers is not None
         held_offers.append(queue)
