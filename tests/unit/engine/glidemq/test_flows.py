@@ -182,7 +182,7 @@ def test_a_running_job_waits_for_children_it_added() -> None:
     assert place.taken() == ["1"]
 
 
-def test_a_job_of_a_lane_keeps_its_turn_while_it_waits_for_others() -> None:
+def test_a_blocked_job_keeps_its_turn_in_its_ordering_group() -> None:
     place = GlideYard()
     parent = place.add(ordering="a")
     place.add(ordering="a")

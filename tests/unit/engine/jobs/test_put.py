@@ -71,7 +71,7 @@ def test_a_job_goes_straight_to_the_first_who_waits() -> None:
     job = site.put(b"abc")
     assert job.state == LEASED
     assert first.hear() == b"RESERVED 1 3\r\nabc\r\n"
-    assert first.ears.stirs == 1
+    assert first.ears.wakes == 1
     assert second.hear() == b""
     recount(site.yard)
 

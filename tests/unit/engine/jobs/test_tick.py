@@ -130,7 +130,7 @@ def test_a_wait_is_over_at_its_time_and_not_before() -> None:
     assert client.hear() == b""
     site.jump(1)
     assert client.hear() == b"TIMED_OUT\r\n"
-    assert client.ears.stirs == 1
+    assert client.ears.wakes == 1
     assert site.door.waiting_count == 0
     recount(site.yard)
 

@@ -77,7 +77,7 @@ def test_an_empty_queue_gives_everybody_nothing_and_the_next_claim_opens_a_windo
     assert share.seqs == [1]
 
 
-def test_a_cohort_goes_empty_with_its_queue() -> None:
+def test_a_claim_window_ends_empty_with_its_queue() -> None:
     site = Topic(given=config(claim_jitter_ms=50))
     site.write(b"1")
     share, _ = join(site, "a", 1)

@@ -206,7 +206,7 @@ def test_an_order_is_made_and_read_in_pieces_while_jobs_move() -> None:
         assert told == sorted(still, key=lambda job: (job.stamp, job.key), reverse=is_reversed)
 
 
-def test_a_roster_that_nobody_needs_is_forgotten_in_pieces() -> None:
+def test_unused_jobs_by_seq_are_unloaded_in_pieces() -> None:
     site = Site(3000)
     site.renewed()
     for job in site.jobs[:1500]:

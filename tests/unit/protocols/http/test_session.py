@@ -233,7 +233,7 @@ def test_calls_behind_one_that_waits_are_answered_after_it() -> None:
     assert site.say(get("/wait") + get("/hello/b")) == b""
     assert site.session.unread_size() > 0
     site.waiting[0].call.answer(200, b"now", "text/plain")
-    assert site.ears.stirs == 1
+    assert site.ears.wakes == 1
     answer = site.hear()
     assert answer.index(b"now") < answer.index(b"GET b 0")
 
@@ -261,7 +261,7 @@ def test_a_stream_is_sent_in_chunks_until_it_ends() -> None:
     assert body_of(answer) == b"5\r\nfirst\r\n"
     call = site.streams[0].call
     call.send(b"second")
-    assert site.ears.stirs == 1
+    assert site.ears.wakes == 1
     assert site.hear() == b"6\r\nsecond\r\n"
     call.end_stream()
     assert site.hear() == b"0\r\n\r\n"
@@ -305,9 +305,9 @@ def test_a_stream_goes_on_when_it_has_something_to_send() -> None:
     site = Site()
     site.say(get("/stream"))
     site.streams[0].story.clear()
-    stirs = site.ears.stirs
+    wakes = site.ears.wakes
     site.streams[0].call.wake()
-    assert site.ears.stirs == stirs + 1
+    assert site.ears.wakes == wakes + 1
     site.hear()
     assert site.streams[0].story == ["drained"]
 

@@ -454,7 +454,7 @@ def test_winding_up_sends_what_there_is_and_closes(hall: Hall) -> None:
     assert line.connection.is_closed
 
 
-def test_those_who_are_stirred_go_on_in_order_and_once(hall: Hall) -> None:
+def test_woken_sessions_continue_in_order_and_once(hall: Hall) -> None:
     lines = [hall.connect() for _ in range(3)]
     order: list[int] = []
     for n, line in enumerate(lines):

@@ -198,7 +198,7 @@ def test_a_stopping_server_takes_no_flow() -> None:
     assert list(site.yard.queues) == ["default"]
 
 
-def test_a_map_of_very_many_keys_is_no_reason_to_refuse_a_job_without_kin() -> None:
+def test_a_flow_job_without_links_may_have_very_many_keys() -> None:
     client = BareBunqueue().connect()
     data = {str(n): n for n in range(2000)}
     client.ok("PUSHF", jobs=[{"id": "a", "queue": "q", "input": {"data": data}}])

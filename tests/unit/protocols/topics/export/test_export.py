@@ -249,7 +249,7 @@ def test_a_reader_who_does_not_read_costs_one_page() -> None:
         site.jump(10)
         assert line.end_turn() == b""
     line.ears.unsent = 0
-    line.ears.stirs = 1
+    line.ears.wakes = 1
     line.end_turn()
     site.jump(10)
     assert 0 < len(line.end_turn()) <= PAGE_BYTES

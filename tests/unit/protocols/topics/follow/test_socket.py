@@ -337,7 +337,7 @@ def test_a_socket_that_is_not_read_is_sent_no_more_than_a_little() -> None:
     seen = data_of(talk.say("subscribe", topic="a"))
     assert 0 < len(seen) < 20
     talk.line.ears.unsent = STREAM_MAX + 1
-    talk.line.ears.stirs = 1
+    talk.line.ears.wakes = 1
     assert talk.frames() == []
     talk.send(OP_TEXT, b'{"op":"ping"}')
     assert talk.frames() == []
@@ -345,7 +345,7 @@ def test_a_socket_that_is_not_read_is_sent_no_more_than_a_little() -> None:
     talk.line.ears.unsent = 0
     pongs = 0
     while len(seen) < 60:
-        talk.line.ears.stirs = 1
+        talk.line.ears.wakes = 1
         said = talk.heard()
         pongs += ops(said).count("pong")
         seen += data_of(said)

@@ -454,13 +454,13 @@ def test_a_reader_that_does_not_read_is_sent_no_more_than_a_little() -> None:
     assert 0 < len(shown(events)) < 20
     seen = shown(events)
     line.ears.unsent = STREAM_MAX + 1
-    line.ears.stirs = 1
+    line.ears.wakes = 1
     assert line.events() == []
     line.ears.unsent = 0
-    line.ears.stirs = 1
+    line.ears.wakes = 1
     while more := shown(line.events()):
         seen += more
-        line.ears.stirs = 1
+        line.ears.wakes = 1
     assert len(seen) == 60
     assert not line.session.is_stalled
 
