@@ -347,13 +347,13 @@ def _package(sources: list[Source]) -> Iterator[Source]:
 def _constants(source: Source) -> Iterator[tuple[str, str, int]]:
     """Yield name, value and line of each public constant of a module."""
     for node in [] if source.tree is None else source.tree.body:
-        if isinstance(node, ast.AnnAssign) and node.value is not None:
-            # Others are variables.
-            is_constant = "Final" in ast.unparse(node.annotation)
-            targets = [node.target] if is_constant else []
+        if isinstance(node, ast.AnnAssign) and "Final" in ast.unparse(node.annotation):
+            targets: list[ast.expr] = [node.target]
+            value = node.value
+        elif isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
         else:
-            targets = node.targets if isinstance(node, ast.Assign) else []
-        value = node.value if isinstance(node, ast.AnnAssign | ast.Assign) else None
+            continue
         for target in targets:
             if isinstance(target, ast.Name) and value is not None and target.id[0] != "_":
                 yield target.id, ast.unparse(value), node.lineno

@@ -261,7 +261,7 @@ def read_dead_letter(yard: Yard, log: LogTopic, seq: i64) -> DeadLetter:
 
 
 def _number_in(text: str) -> int:
-    """Return a number in a letter; 0 for what is none of ours, since clients write letters too."""
+    """Return a number in a letter; 0 for any other text, which a client may have written."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= ID_DIGITS
     return int(text) if is_number else 0
 

@@ -213,7 +213,7 @@ class CommitTarget:
         return 0 if keys is None else len(keys.fresh) * KEY_MEMORY
 
     def promise(self, sign: i64) -> None:
-        """Keep the room that was checked while other things change; with -1 no longer."""
+        """Reserve the memory that was checked while other things change; -1 ends that."""
         bodies = self._yard.bodies
         bodies.promise(sign * self.memory(), sign * self.pinned())
 

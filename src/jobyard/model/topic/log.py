@@ -73,7 +73,7 @@ class LogRecord:
 
 @final
 class Tombstone:
-    """What a reader gets that comes too late for some records."""
+    """Marks records that were removed before a reader reached them."""
 
     def __init__(
         self, gap_from: i64, gap_to: i64, reason: str, earliest_seq: i64, head_seq: i64

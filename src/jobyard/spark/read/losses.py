@@ -33,7 +33,7 @@ class Loss(NamedTuple):
     topic: str
     why: str
     message: str
-    # Between which seqs records are missing; 0 for an end that nobody can tell any more.
+    # Between which seqs records are missing; 0 for an end that is unknown.
     first_seq: int
     last_seq: int = 0
     # How many seqs are missing, some of which may not have been records; 0 if unknown.
@@ -149,7 +149,7 @@ def lost_meanwhile(topic: str, after_seq: int, to_seq: int, count: int) -> Loss:
 
 
 def loss_of(error: JobyardError, topic: str, after_seq: int, to_seq: int) -> Loss | None:
-    """Return the loss that the refusal of an export means; None if it means another thing."""
+    """Return the loss that a refused export reports; None if it was refused for another reason."""
     detail = error.detail
     next_seq = after_seq + 1
     if error.code == "gone":

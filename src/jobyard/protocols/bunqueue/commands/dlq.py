@@ -169,7 +169,7 @@ def entry_value(door: BunqueueDoor, outcome: Outcome, job: Raw) -> dict[str, obj
 
 def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
     failures = outcome.job.ensure_details().failures or []
-    told: list[object] = []
+    rows: list[object] = []
     for failure in failures:
         reason = failure.reason
         if (
@@ -179,7 +179,7 @@ def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
         ):
             # This failure used up the last attempt.
             reason = FailureReason.ATTEMPTS_USED
-        told.append(
+        rows.append(
             {
                 "attempt": int(failure.attempt),
                 "startedAt": float(door.wall_ms(failure.started_ms)),
@@ -189,7 +189,7 @@ def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
                 "duration": int(failure.failed_ms - failure.started_ms),
             }
         )
-    return told
+    return rows
 
 
 @final

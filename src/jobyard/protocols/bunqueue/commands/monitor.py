@@ -236,14 +236,18 @@ def storage_value(door: BunqueueDoor) -> dict[str, object]:
         since = float(door.wall_ms(since_ms))
     journal = door.yard.journal
     damages = journal.damages
-    told: dict[str, object] = {"diskFull": journal.is_full, "error": error or None, "since": since}
+    status: dict[str, object] = {
+        "diskFull": journal.is_full,
+        "error": error or None,
+        "since": since,
+    }
     if damages.count() > 0:
-        told["damage"] = {
+        status["damage"] = {
             "jobs": len(damages.jobs),
             "records": int(damages.texts_count),
             "segments": len(damages.segments),
         }
-    return told
+    return status
 
 
 def storage_status(session: BunqueueSession, _request: Request) -> Answer:

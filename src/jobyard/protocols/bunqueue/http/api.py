@@ -286,14 +286,22 @@ def _add_pages(routes: Routes, area: BunqueueArea) -> None:
 def _add_streams(routes: Routes, area: BunqueueArea) -> None:
     events = EventsEndpoint(area.hub)
     sockets = SocketEndpoint(area.hub)
-    told = "Stream events (server-sent events)."
-    spoken = "Send commands and receive events over a WebSocket."
+    summary = "Stream events (server-sent events)."
+    socket_summary = "Send commands and receive events over a WebSocket."
     for below in ("", "/queues/{queue}"):
         routes.add(
-            Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=told)
+            Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=summary)
         )
         shape = RouteSchemas(answers={101: {}}, refusals=(400, 426, 503))
         path = f"/ws{below}"
         routes.add(
-            Route("GET", path, sockets.serve, area, is_stream=True, summary=spoken, shape=shape)
+            Route(
+                "GET",
+                path,
+                sockets.serve,
+                area,
+                is_stream=True,
+                summary=socket_summary,
+                shape=shape,
+            )
         )

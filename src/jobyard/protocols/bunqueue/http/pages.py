@@ -90,7 +90,7 @@ def health(runners: CommandRunners, call: HttpCall) -> None:
     storage = storage_value(door)
     found = problems(door.yard)
     is_well = trouble is None and not found
-    told: dict[str, object] = {
+    body: dict[str, object] = {
         "ok": trouble is None,
         "status": "healthy" if is_well else "degraded",
         "uptime": int((call.now_ms - door.started_ms) // 1000),
@@ -104,9 +104,9 @@ def health(runners: CommandRunners, call: HttpCall) -> None:
         "memory": memory_of(runners),
     }
     if not is_well:
-        told["problems"] = found
-        told["storage"] = storage
-    call.answer(200 if trouble is None else 503, json_of(told))
+        body["problems"] = found
+        body["storage"] = storage
+    call.answer(200 if trouble is None else 503, json_of(body))
 
 
 def live(_runners: CommandRunners, call: HttpCall) -> None:
@@ -120,10 +120,10 @@ def ready(runners: CommandRunners, call: HttpCall) -> None:
     """Report whether the server accepts new jobs."""
     trouble = trouble_of(runners, call)
     is_ready = trouble is None and not runners.door.is_draining
-    told: dict[str, object] = {"ok": is_ready, "ready": is_ready}
+    body: dict[str, object] = {"ok": is_ready, "ready": is_ready}
     if trouble is not None:
-        told["storage"] = trouble
-    call.answer(200 if is_ready else 503, json_of(told))
+        body["storage"] = trouble
+    call.answer(200 if is_ready else 503, json_of(body))
 
 
 def prometheus(runners: CommandRunners, call: HttpCall) -> None:
@@ -150,13 +150,13 @@ def stats(runners: CommandRunners, call: HttpCall) -> None:
     now["cronPending"] = sum(1 for cron in crons if cron["nextRun"] is not None)
     # Also under the original's name.
     now["waiting-children"] = now["waitingChildren"]
-    told = {
+    body = {
         "ok": True,
         "stats": now,
         "memory": {**memory_of(runners), "external": 0, "arrayBuffers": 0},
         "collections": overview["collections"],
     }
-    call.answer(200, json_of(told))
+    call.answer(200, json_of(body))
 
 
 def collect(runners: CommandRunners, call: HttpCall) -> None:
@@ -171,14 +171,14 @@ def heap_stats(runners: CommandRunners, call: HttpCall) -> None:
     overview = ask(runners, call, "DashboardOverview")
     collections = data_of(overview)["collections"]
     assert isinstance(collections, dict)
-    told = {
+    body = {
         "ok": True,
         "memory": memory_of(runners),
         "heap": {"objectCount": collections["jobs"], "protectedCount": 0, "globalCount": 0},
         "collections": collections,
         "topObjectTypes": [{"type": key, "count": value} for key, value in collections.items()],
     }
-    call.answer(200, json_of(told))
+    call.answer(200, json_of(body))
 
 
 # -- queues ------------------------------------------------------------------------------------

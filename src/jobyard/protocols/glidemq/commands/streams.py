@@ -165,11 +165,11 @@ def xadd(call: Call) -> None:
     if entry_id is None:
         entry_id = _next_id(call, call.arg(at), key.last_id())
         key.add_entry(entry_id, fields)
-    told = id_text(entry_id)
+    shown = id_text(entry_id)
     if trim is None:
-        write_text(call.out, told)
+        write_text(call.out, shown)
     else:
-        trim.apply(call, key, lambda _: write_text(call.out, told))
+        trim.apply(call, key, lambda _: write_text(call.out, shown))
 
 
 def _next_id(call: Call, text: bytes, last: StreamId) -> StreamId:
