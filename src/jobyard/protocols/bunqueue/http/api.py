@@ -287,7 +287,7 @@ def _add_streams(routes: Routes, area: BunqueueArea) -> None:
     events = EventsEndpoint(area.hub)
     sockets = SocketEndpoint(area.hub)
     summary = "Stream events (server-sent events)."
-    socket_summary = "Send commands and receive events over a WebSocket."
+    spoken = "Send commands and receive events over a WebSocket."
     for below in ("", "/queues/{queue}"):
         routes.add(
             Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=summary)
@@ -301,7 +301,7 @@ def _add_streams(routes: Routes, area: BunqueueArea) -> None:
                 sockets.serve,
                 area,
                 is_stream=True,
-                summary=socket_summary,
+                summary=spoken,
                 shape=shape,
             )
         )
