@@ -80,7 +80,7 @@ def test_a_session_that_falls_leaves_its_reason(fake: Spark, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("line", ["", "[]", '{"seconds": "soon"}', '{"seconds": null}'])
-def test_an_answer_that_is_none_is_refused(line: str) -> None:
+def test_an_unexpected_output_is_refused(line: str) -> None:
     with pytest.raises(BenchError, match="unexpected output of Spark"):
         parse_seen(line)
 

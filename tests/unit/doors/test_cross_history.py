@@ -111,7 +111,7 @@ RUNS: list[Run] = [
 
 @pytest.mark.parametrize("family", DOORS)
 @pytest.mark.parametrize("run", RUNS)
-def test_both_rows_of_a_run_show_who_ran_it(doors: Crossing, run: Run, family: str) -> None:
+def test_both_rows_of_a_run_name_its_worker(doors: Crossing, run: Run, family: str) -> None:
     put(doors, family)
     worker = run(doors)
     entered, claimed, ended = rows_of(doors)

@@ -170,7 +170,7 @@ class RealCommits(Commits):
         return NEVER_MS
 
 
-def test_compaction_goes_on_from_turn_to_turn() -> None:
+def test_compaction_continues_from_turn_to_turn() -> None:
     site = OpenYard(MemoryStorage())
     fill_and_empty(site, 5)
     turns = Turns(site.yard, RealCommits(site), site.compactor)

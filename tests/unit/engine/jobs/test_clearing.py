@@ -90,7 +90,7 @@ def test_jobs_that_stayed_behind_others_are_found_too() -> None:
     recount(site.yard)
 
 
-def test_a_queue_that_others_emptied_and_made_anew_is_left_alone() -> None:
+def test_clearing_leaves_a_queue_alone_that_was_emptied_and_created_again() -> None:
     site = OpenYard()
     for _ in range(1000):
         site.put()

@@ -53,7 +53,7 @@ def test_a_book_that_rings_early_finds_the_next_deadline() -> None:
     assert site.yard.counters.timed_out_total() == 1
 
 
-def test_a_lease_that_ends_is_given_at_once_to_who_waits() -> None:
+def test_a_job_whose_lease_ends_goes_to_a_waiting_client_at_once() -> None:
     site = OpenYard()
     holder, waiting = site.connect(), site.connect()
     site.put(b"x", ttr_ms=1000)

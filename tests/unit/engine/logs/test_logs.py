@@ -396,7 +396,7 @@ def test_readers_are_told_of_writes_settings_and_the_end() -> None:
     assert log.is_dropped
 
 
-def test_a_dropped_log_is_gone_and_one_of_its_name_begins_anew() -> None:
+def test_a_dropped_log_is_gone_and_another_of_its_name_starts_over() -> None:
     site = OpenYard()
     log = new_log(site)
     fill(site, log, 3)

@@ -308,7 +308,7 @@ def test_a_tail_that_ends_with_the_file_is_cut_like_any_other() -> None:
         assert OpenYard(torn).yard.jobs.count == 1
 
 
-def test_a_journal_of_this_boot_goes_on_where_the_last_one_stopped() -> None:
+def test_a_journal_continues_where_the_last_boot_stopped() -> None:
     storage = MemoryStorage()
     epochs = set()
     numbers: list[int] = []

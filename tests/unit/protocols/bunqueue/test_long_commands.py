@@ -159,7 +159,7 @@ def test_a_long_answer_over_http_has_its_length_and_comes_in_pieces(port: BareHt
     assert shown == {"ok": True}
 
 
-def test_it_is_compressed_for_those_who_ask(port: BareHttp) -> None:
+def test_an_answer_is_compressed_for_clients_that_accept_it(port: BareHttp) -> None:
     client = port.call()
     client.send("GET", PATH, Accept_Encoding="gzip")
     head, _, body = client.unread.partition(b"\r\n\r\n")

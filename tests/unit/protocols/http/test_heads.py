@@ -86,7 +86,9 @@ def page(site: BareTopics, encoding: str) -> tuple[dict[str, str], bytes]:
 
 
 @pytest.mark.parametrize("size", [SIZE_MIN, COMPRESSED_PIECE_SIZE // 2, COMPRESSED_PIECE_SIZE * 3])
-def test_a_large_answer_is_compressed_for_who_asks(site: BareTopics, size: int) -> None:
+def test_a_large_answer_is_compressed_for_clients_that_accept_it(
+    site: BareTopics, size: int
+) -> None:
     site.api.write("t", *("x" * 1000 for _ in range(size // 1000 + 1)))
     lines, plain = page(site, "identity")
     assert "content-encoding" not in lines

@@ -184,7 +184,7 @@ def test_a_head_request_gets_the_head_alone() -> None:
         (get("/never"), b"400", b"invalid_request: the verb says no"),
     ],
 )  # fmt: skip
-def test_a_refusal_has_its_status_and_the_connection_goes_on(
+def test_a_refusal_has_its_status_and_the_connection_stays_open(
     request_bytes: bytes, status: bytes, body: bytes
 ) -> None:
     site = Site()
@@ -301,7 +301,7 @@ def test_what_has_not_left_the_connection_counts_against_a_stream() -> None:
     assert site.session.is_stalled
 
 
-def test_a_stream_goes_on_when_it_has_something_to_send() -> None:
+def test_a_stream_continues_when_it_has_something_to_send() -> None:
     site = Site()
     site.say(get("/stream"))
     site.streams[0].story.clear()

@@ -53,7 +53,7 @@ def test_a_request_that_is_not_all_here_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("length", [b"04", b"+4", b"-1", b"", b"4x", b"99999999999999999999", b"5"])
-def test_a_length_that_is_none_does_not_fit(length: bytes) -> None:
+def test_an_invalid_length_does_not_fit(length: bytes) -> None:
     template = template_of(FIRST, FREE)
     request = pack(*FIRST).replace(b"$4\r\ndata", b"$" + length + b"\r\ndata")
     assert not template.fits(request + b"x" * 100, 0)

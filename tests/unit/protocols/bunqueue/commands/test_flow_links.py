@@ -71,7 +71,7 @@ def test_what_was_done_and_removed_holds_nobody() -> None:
     assert reason == f"Dependency job not found: {unknown}"
 
 
-def test_a_second_try_under_the_same_name_serves_those_who_wait() -> None:
+def test_a_second_job_of_the_same_name_unblocks_the_waiting_parent() -> None:
     site, client = stage("a")
     end_child(client, error="no")
     client.push("c", {}, jobId="a")

@@ -208,7 +208,7 @@ def test_a_flow_job_without_links_may_have_very_many_keys() -> None:
 # -- parking -----------------------------------------------------------------------------------
 
 
-def test_only_who_holds_a_job_can_park_it() -> None:
+def test_only_the_holder_of_a_job_can_move_it_to_waiting_children() -> None:
     client = BareBunqueue().connect()
     client.push("q")
     name, token = client.lock("q")

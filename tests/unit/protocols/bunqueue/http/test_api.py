@@ -136,7 +136,7 @@ def test_a_scraper_is_told_in_its_format(http: BunqueueHttpClient) -> None:
         ("", "application/json"),
     ],
 )
-def test_metrics_are_told_in_text_to_who_asks_for_that(
+def test_metrics_are_text_for_clients_that_accept_it(
     http: BunqueueHttpClient, accept: str, kind: str
 ) -> None:
     reply = http.ask("GET", "/metrics", Accept=accept)
@@ -159,7 +159,7 @@ def test_metrics_are_told_in_text_to_who_asks_for_that(
         ("", 401),
     ],
 )
-def test_only_who_knows_a_token_may_ask(
+def test_only_clients_with_a_token_may_call(
     site: BareHttp, http: BunqueueHttpClient, header: str, status: int
 ) -> None:
     site.door.tokens = [digest_of(b"right"), digest_of(b"other")]

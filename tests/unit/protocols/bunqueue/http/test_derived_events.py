@@ -326,7 +326,9 @@ def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BunqueueClient) ->
 # -- what is stored ----------------------------------------------------------------------------
 
 
-def test_results_are_not_kept_for_those_who_come_back(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_results_are_not_kept_for_clients_that_reconnect(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     EventSource(site)
     tcp.finish("q", result="x" * 100_000)
     kept = site.area.hub.after(0)

@@ -366,7 +366,7 @@ def suspend(library: Library, timeout: int) -> None:
     assert library.call("suspend", parts, *given) == b"error:not_active"
 
 
-def test_a_suspended_job_goes_on_with_its_signal() -> None:
+def test_a_suspended_job_resumes_with_its_signal() -> None:
     library = Library(BareGlidemq(MemoryStorage()))
     library.add()
     suspend(library, 0)

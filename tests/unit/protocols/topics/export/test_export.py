@@ -182,7 +182,7 @@ def test_text_that_has_left_memory_is_read_back() -> None:
     assert [json.loads(row["data"]) for row in made.rows] == list(range(3000))
 
 
-def test_a_connection_goes_on_after_an_export(site: BareTopics, api: TopicsClient) -> None:
+def test_a_connection_is_usable_after_an_export(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", PAGE_ROWS + 1)
     assert len(exported(site, "log/export").rows) == PAGE_ROWS + 1
@@ -422,7 +422,9 @@ def test_a_range_that_is_not_there_is_refused(
     assert api.ask("GET", f"/v0/topics/log/export?{query}").refusal == refusal
 
 
-def test_a_topic_that_was_made_anew_is_another(site: BareTopics, api: TopicsClient) -> None:
+def test_a_topic_that_was_created_again_has_another_incarnation(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("log")
     fill(api, "log", 3)
     old = incarnation(api, "log")

@@ -153,7 +153,7 @@ def test_following_the_cursor_gives_all_records_once(api: TopicsClient, topic: s
         5,
     ],
 )
-def test_a_read_that_is_none(api: TopicsClient, topic: str, query: object) -> None:
+def test_an_invalid_read_is_refused(api: TopicsClient, topic: str, query: object) -> None:
     assert api.post(f"{topic}/diff", query).refusal == (400, "invalid_request")
 
 
@@ -560,9 +560,7 @@ def test_records_are_deleted_by_tag_and_seq(
         b"",
     ],
 )
-def test_a_delete_that_is_none_deletes_nothing(
-    api: TopicsClient, tagged: str, query: object
-) -> None:
+def test_an_invalid_delete_deletes_nothing(api: TopicsClient, tagged: str, query: object) -> None:
     refusal = (400, "invalid_request")
     head = {"Content-Type": "application/json"}
     assert api.post(f"{tagged}/delete", query, head).refusal == refusal
