@@ -169,7 +169,7 @@ def test_goals_are_about_figures_that_are_measured() -> None:
     assert {figure for goal in goals for figure in (goal.figure, goal.against)} <= made
 
 
-def test_what_spark_did_is_told() -> None:
+def test_what_spark_did_is_reported() -> None:
     figures = Figures()
     for seconds in (1.0, 2.0, 4.0):
         figures.add(f"spark.{spark.YARD}.log.rows_per_s", 1e6 / seconds)

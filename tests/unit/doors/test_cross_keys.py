@@ -198,7 +198,7 @@ def test_the_slot_of_a_group_is_free_at_once_wherever_its_job_ran() -> None:
 
 
 @pytest.mark.parametrize("free", FREES)
-def test_a_parent_is_told_of_the_end_of_a_child_at_any_door(free: str) -> None:
+def test_a_parent_is_notified_of_the_end_of_a_child_at_any_door(free: str) -> None:
     doors = opened()
     kind = {"parentId": "pending", "removeDependencyOnFailure": True}
     name = doors.bun.push(QUEUE, 1, maxAttempts=1, **kind)

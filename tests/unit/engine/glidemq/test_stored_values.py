@@ -229,7 +229,7 @@ class Counter(StreamReader):
         self.count += 1
 
 
-def test_readers_are_told_of_new_entries() -> None:
+def test_readers_are_notified_of_new_entries() -> None:
     site = OpenYard()
     reader = Counter()
     stored_values.watch(site.yard, b"x", reader)

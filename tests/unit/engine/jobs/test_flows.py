@@ -381,7 +381,7 @@ def test_parent_and_child_of_one_queue_may_go_together() -> None:
     site.again()
 
 
-def test_a_running_parent_is_told_but_not_ended() -> None:
+def test_a_running_parent_is_notified_but_not_ended() -> None:
     site = FlowSite(MemoryStorage())
     plan = [site.plan("c1", CHILD_CONTINUES_PARENT), site.plan("c2", CHILD_FAILS_PARENT)]
     first, second, parent = site.family(*plan)

@@ -379,7 +379,7 @@ def test_a_key_answers_even_when_the_log_is_full() -> None:
 # -- readers and time ------------------------------------------------------------------------------
 
 
-def test_readers_are_told_of_writes_settings_and_the_end() -> None:
+def test_readers_are_notified_of_writes_settings_and_the_end() -> None:
     site = OpenYard()
     log = new_log(site)
     listener = Listener()

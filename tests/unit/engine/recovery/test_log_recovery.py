@@ -95,7 +95,7 @@ def test_what_was_deleted_stays_away() -> None:
     assert write(other, other.yard.logs["log"], row(1)).first_seq == 51
 
 
-def test_what_caps_and_time_took_stays_away_and_its_readers_are_told() -> None:
+def test_records_removed_by_caps_and_time_stay_away_and_readers_are_notified() -> None:
     site, log = begin()
     write(site, log, *[row(i) for i in range(10)])
     set_config(site.yard, log, config_of(durability=FSYNC, cap_records=5), site.now_ms)

@@ -132,7 +132,7 @@ def test_first_slices_of_new_work_leave_units_for_older_work() -> None:
     assert old.left < before
 
 
-def test_a_refusal_at_once_is_raised_and_a_later_one_is_told() -> None:
+def test_a_refusal_at_once_is_raised_and_a_later_one_is_reported() -> None:
     class Refusing(Task):
         def step(self, most: int, now_ms: int) -> int:
             raise Refused(f"no {most} at {now_ms}")

@@ -238,7 +238,7 @@ def test_a_page_ends_at_the_number_that_was_named() -> None:
     assert (beyond.rows, beyond.to_seq) == ([], found.head_seq + 5)
 
 
-def test_a_job_that_waits_for_another_is_told_as_blocked() -> None:
+def test_a_job_that_waits_for_another_is_reported_as_blocked() -> None:
     site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
     child = site.enter(b"child")
     details = JobDetails()

@@ -51,7 +51,7 @@ def test_other_files_are_left_alone() -> None:
     assert {"lock", "notes.txt"} <= set(storage.names())
 
 
-def test_a_torn_tail_is_cut_and_its_bytes_are_told() -> None:
+def test_a_torn_tail_is_cut_and_its_bytes_are_reported() -> None:
     storage = MemoryStorage()
     site = boot(storage, b"a", b"b" * 500)
     hot = site.journal.hot

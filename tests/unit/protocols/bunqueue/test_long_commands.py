@@ -95,7 +95,7 @@ def test_it_waits_for_all_that_was_appended_and_commands_behind_it_for_it(
     assert frames_in(session.take_output()) == [{"ok": True, "count": JOBS}]
 
 
-def test_all_ids_of_a_large_clean_are_told() -> None:
+def test_all_ids_of_a_large_clean_are_reported() -> None:
     site = BareBunqueue()
     client = site.connect()
     count = PIECE_SIZE // 20

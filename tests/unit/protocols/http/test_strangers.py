@@ -168,7 +168,7 @@ def test_past_a_rate_no_key_of_the_address_is_compared(site: BareHttp) -> None:
     assert status(knocker.say(head("GET", "/stats", size=0, token="right"))) == 200
 
 
-def test_who_leaves_is_told_nothing_more(site: BareHttp) -> None:
+def test_a_client_that_left_gets_nothing_more(site: BareHttp) -> None:
     for said in (head("GET", "/stats", size=0, token="wrong"), head(token="wrong")):
         knocker = Knocker(site)
         for _ in range(FREE_FAILURES):

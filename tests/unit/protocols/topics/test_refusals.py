@@ -162,7 +162,7 @@ def test_a_malformed_request_gets_the_error_format_of_its_path(site: BareTopics)
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_a_full_disk_is_told_and_nothing_is_written(kind: str) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_written(kind: str) -> None:
     storage = MemoryStorage()
     site = BareTopics(storage)
     api = site.api

@@ -512,7 +512,7 @@ def test_an_emptied_queue_of_children_does_to_parents_what_they_were_put_to_do()
 # -- time to live ------------------------------------------------------------------------------
 
 
-def test_a_pull_passes_a_child_over_whose_time_is_over_and_its_parent_is_told() -> None:
+def test_a_pull_skips_an_expired_child_and_its_parent_is_notified() -> None:
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
     client.ok("PUSHF", jobs=family("a", ttl=1000, failParentOnFailure=True))

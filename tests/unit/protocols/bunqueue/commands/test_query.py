@@ -277,7 +277,7 @@ def test_lists_and_counts_are_the_same_after_a_restart() -> None:
     assert counts(again) == {**counts(client), "active": 0, "waiting": 3}
 
 
-def test_the_stations_of_a_job_are_told_in_order() -> None:
+def test_the_stations_of_a_job_are_reported_in_order() -> None:
     site = BareBunqueue()
     client = site.connect()
     job_id = client.push(backoff=100, maxAttempts=3, customId="mine")

@@ -298,7 +298,7 @@ def test_an_export_counts_as_a_stream_for_as_long_as_it_lasts(
     assert site.topics.limits.streams_count == 0
 
 
-def test_what_is_not_safe_is_not_told() -> None:
+def test_an_export_waits_for_what_is_not_durable() -> None:
     site = BareTopics(MemoryStorage())
     api = site.api
     api.put("log", durability="fsync")
@@ -372,7 +372,7 @@ def test_a_reader_to_whom_gaps_do_not_matter_is_told_how_many_were_lost(site: Ba
     assert made.seqs[PAGE_ROWS] == PAGE_ROWS + 101
 
 
-def test_rows_that_are_deleted_meanwhile_are_told_as_lost(
+def test_rows_that_are_deleted_meanwhile_are_reported_as_lost(
     site: BareTopics, api: TopicsClient
 ) -> None:
     api.put("log")

@@ -187,7 +187,7 @@ def test_a_topic_that_is_subscribed_to_twice_is_read_from_the_new_place() -> Non
     assert data_of(talk.heard()) == [3]
 
 
-def test_losses_and_ends_are_told() -> None:
+def test_losses_and_ends_are_reported() -> None:
     site = StreamsSite()
     site.ask("PUT", "/v0/topics/a", {"cap_records": 1})
     site.write("a", 1)

@@ -213,7 +213,7 @@ def test_own_records_move_the_cursor_without_a_word() -> None:
     assert place(events[1]) == {"a": 1}
 
 
-def test_a_reader_that_comes_too_late_is_told_what_it_missed() -> None:
+def test_a_late_reader_learns_what_it_missed() -> None:
     site = StreamsSite()
     site.ask("PUT", "/v0/topics/a", {"cap_records": 2})
     site.write("a", 1, 2)

@@ -87,7 +87,7 @@ def test_a_returned_job_goes_to_a_waiting_claim(
     assert seqs(second) == [2]
 
 
-def test_who_waits_in_vain_is_told_so_in_time(site: BareTopics, queue: str) -> None:
+def test_a_call_that_waits_in_vain_is_answered_in_time(site: BareTopics, queue: str) -> None:
     before = site.timers()
     caller = claims(site)
     site.tick(4999)
@@ -133,7 +133,7 @@ def test_what_was_given_outlives_the_connection(
     assert api.state(queue)["queue"]["ready"] == 1
 
 
-def test_who_waits_is_told_that_the_topic_was_removed(
+def test_a_waiting_call_ends_when_the_topic_is_removed(
     site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     before = site.timers()
