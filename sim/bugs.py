@@ -470,7 +470,7 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Change(
                 "jobyard.journal.batches",
-                "return self.live_bytes.jobs_count * END_ROOM + 2 * self.segment_size",
+                "return self.live_bytes.jobs_count * RESERVED_PER_JOB + 2 * self.segment_size",
                 "return 0",
             ),
         ),

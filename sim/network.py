@@ -25,12 +25,12 @@ class Ear(Peer):
     """Notes that a session has something to send."""
 
     def __init__(self, wake: list[Peer]) -> None:
-        self._stirred = wake
+        self._woken = wake
 
     def wake(self) -> None:
         """Note the session; sessions are called from outside, never from within another."""
-        if self not in self._stirred:
-            self._stirred.append(self)
+        if self not in self._woken:
+            self._woken.append(self)
 
 
 class Mouth(Sink):

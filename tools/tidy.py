@@ -1,8 +1,9 @@
 """House rules that no linter covers: size limits, charters, banned words, names and calls.
 
 Reads files and runs nothing of what it reads. A rule is a function from a file to findings, listed
-in RULES. Findings in tools/ratchet.txt are tolerated for now; the list may only shrink: a fixed
-finding must be removed from it, and RATCHET_MAX must be lowered with it.
+in RULES, or from all files together, listed in WIDE_RULES. Findings in tools/ratchet.txt are
+tolerated for now; the list may only shrink: a fixed finding must be removed from it, and
+RATCHET_MAX must be lowered with it.
 """
 
 import ast
@@ -20,6 +21,8 @@ RATCHET_MAX: Final = 0
 
 FILE_LINES_MAX: Final = 600
 FUNCTION_LINES_MAX: Final = 70
+# Without `__init__`: more than this, and nobody sees from a folder what is where.
+FOLDER_MODULES_MAX: Final = 20
 # Anything shorter cannot state what a module holds, must not know, and guarantees.
 CHARTER_SIZE_MIN: Final = 40
 # In a file this short the code is enough.
@@ -43,6 +46,11 @@ QUAINT: Final = re.compile(
     r"\b(whoever|somebody|anew|those who|on its way|let go of|is told|no HTTP|tidings|namesakes?"
     r"|shelf|shelves|rosters?|moulds?|husks?|cohorts?|audiences?|onlookers?|clerks?|errands?"
     r"|lookouts?|counsel)\b",
+    re.IGNORECASE,
+)
+# Private words of the past, for which names of tests say what they test.
+OLD_WORDS: Final = re.compile(
+    r"(?:^|_)(lanes?|shelf|shelves|rosters?|kin|stir(?:red|s)?|routines?|cohorts?|moulds?)(?=_|$)",
     re.IGNORECASE,
 )
 PLAIN_PROSE: Final = ("src/", "docs/", "sim/", "bench/", "tools/", "README.md", "CONTRIBUTING.md")
@@ -253,6 +261,16 @@ def empty_name(source: Source) -> Iterator[Finding]:
             yield source.finding(node.lineno, "empty-name", node.name, "name what it does")
 
 
+def old_word(source: Source) -> Iterator[Finding]:
+    """Check the names of functions and classes in tests for words that stand for nothing now."""
+    if not source.path.startswith("tests/"):
+        return
+    for node in nodes(source):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for match in OLD_WORDS.finditer(node.name):
+                yield source.finding(node.lineno, "old-word", match.group(1), "name what it tests")
+
+
 def unchecked_type(source: Source) -> Iterator[Finding]:
     """Check for ignored types in compiled rooms, where they cost speed as well as safety."""
     if source.path.startswith(COMPILED):
@@ -280,13 +298,83 @@ RULES: Final[tuple[Callable[[Source], Iterator[Finding]], ...]] = (
     broad_except,
     unsafe,
     empty_name,
+    old_word,
     unchecked_type,
+)
+
+
+def folder_size(sources: list[Source]) -> Iterator[Finding]:
+    """Check how many modules a folder has."""
+    modules: dict[str, list[Source]] = {}
+    for source in sources:
+        if source.tree is not None and not source.path.endswith("__init__.py"):
+            modules.setdefault(source.path.rpartition("/")[0], []).append(source)
+    for folder, found in modules.items():
+        if len(found) > FOLDER_MODULES_MAX:
+            text = f"{len(found)} modules, at most {FOLDER_MODULES_MAX}"
+            yield found[0].finding(1, "folder-size", folder or ".", text)
+
+
+def unique_constant(sources: list[Source]) -> Iterator[Finding]:
+    """Check that public constants of one name have one value: a wrong import would pass as right.
+
+    This counts aliases of types too.
+    """
+    known: dict[str, tuple[str, str]] = {}
+    for source in _package(sources):
+        for name, value, line in _constants(source):
+            first, path = known.setdefault(name, (value, source.path))
+            if first != value:
+                yield source.finding(line, "unique-constant", name, f"another value in {path}")
+
+
+def unique_class(sources: list[Source]) -> Iterator[Finding]:
+    """Check that no two classes of the package have one name."""
+    known: dict[str, str] = {}
+    for source in _package(sources):
+        for node in nodes(source):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                if node.name in known:
+                    text = f"another one in {known[node.name]}"
+                    yield source.finding(node.lineno, "unique-class", node.name, text)
+                known.setdefault(node.name, source.path)
+
+
+def _package(sources: list[Source]) -> Iterator[Source]:
+    return (source for source in sources if source.path.startswith("src/"))
+
+
+def _constants(source: Source) -> Iterator[tuple[str, str, int]]:
+    """Yield name, value and line of each public constant of a module."""
+    for node in [] if source.tree is None else source.tree.body:
+        if isinstance(node, ast.AnnAssign) and "Final" in ast.unparse(node.annotation):
+            targets: list[ast.expr] = [node.target]
+            value = node.value
+        elif isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
+        else:
+            continue
+        for target in targets:
+            if isinstance(target, ast.Name) and value is not None and target.id[0] != "_":
+                yield target.id, ast.unparse(value), node.lineno
+
+
+WIDE_RULES: Final[tuple[Callable[[list[Source]], Iterator[Finding]], ...]] = (
+    folder_size,
+    unique_constant,
+    unique_class,
 )
 
 
 def judge(source: Source) -> list[Finding]:
     """Return all findings of all rules in one file."""
     return [finding for rule in RULES for finding in rule(source)]
+
+
+def judge_all(sources: list[Source]) -> list[Finding]:
+    """Return all findings of all rules in some files, and in what they are together."""
+    found = [finding for source in sources for finding in judge(source)]
+    return found + [finding for rule in WIDE_RULES for finding in rule(sources)]
 
 
 def settle(findings: list[Finding], debts: list[str], debts_max: int) -> list[str]:
@@ -307,7 +395,7 @@ def settle(findings: list[Finding], debts: list[str], debts_max: int) -> list[st
 
 def report(root: Path) -> list[str]:
     """Return all findings in a repository."""
-    findings = [finding for source in read(root) for finding in judge(source)]
+    findings = judge_all(list(read(root)))
     ratchet = (root / RATCHET).read_text(encoding="utf-8").splitlines()
     debts = [line for line in ratchet if line and not line.startswith("#")]
     return settle(findings, debts, RATCHET_MAX)

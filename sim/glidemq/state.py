@@ -63,7 +63,7 @@ class GlideState:
         # Queues of scheduled jobs that were found expired in this turn.
         self.just_laid: list[str] = []
         # By queue: keys of jobs that were found expired in this turn.
-        self._lanes_laid: set[tuple[str, str]] = set()
+        self._groups_laid: set[tuple[str, str]] = set()
 
     # -- finding -----------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class GlideState:
 
         Another job of its key was found expired in a list that was checked later.
         """
-        return self.came_up(job) and (job.queue, job.new_job.ordering) in self._lanes_laid
+        return self.came_up(job) and (job.queue, job.new_job.ordering) in self._groups_laid
 
     def is_parked(self, job: GlideJob) -> bool:
         """Return whether a ready job waits for others of its key, none of which may start."""
@@ -321,7 +321,7 @@ class GlideState:
     def follow_old(self) -> None:
         """Mark jobs as dead that were found expired."""
         self.just_laid = []
-        self._lanes_laid.clear()
+        self._groups_laid.clear()
         for job in self.jobs.values():
             if job.state not in {READY, DELAYED} or not job.is_old(self.now):
                 continue
@@ -331,7 +331,7 @@ class GlideState:
                     self.come_due(job)
                 if job.is_scheduled():
                     self.just_laid.append(job.queue)
-                self._lanes_laid.add((job.queue, job.new_job.ordering))
+                self._groups_laid.add((job.queue, job.new_job.ordering))
                 self.lay(job, b"expired")
 
     def _unstage(self, job: GlideJob) -> None:

@@ -211,7 +211,13 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
     "node-unchecked": (
         "a node may end the leases of others",
         frozenset({"reply"}),
-        (("jobyard.engine.topics.topic_queue", "            or lease.terms.label != node\n", ""),),
+        (
+            (
+                "jobyard.engine.topics.topic_queue",
+                "lease is None or not lease.terms.is_node(node) or lease",
+                "lease is None or lease",
+            ),
+        ),
     ),
     "nack-without-delay": (
         "a job that is given back with a delay is ready at once",

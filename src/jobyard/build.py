@@ -9,7 +9,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final, Literal
 
-Kind = Literal["plain", "compiled", "mixed"]
+BuildKind = Literal["plain", "compiled", "mixed"]
 
 # Folders and files below the package. Everything else either gains nothing from being compiled
 # (start-up, configuration, commands) or is the thin layer that calls the operating system.
@@ -81,7 +81,7 @@ def compiled_sources(package: Path) -> list[Path]:
     return sorted(found)
 
 
-def kind(package: Path = Path(__file__).parent) -> Kind:
+def kind(package: Path = Path(__file__).parent) -> BuildKind:
     """Return how a copy of the package runs, by default this one; `mixed` means a broken build."""
     sources = compiled_sources(package)
     twins = [source for source in sources if _has_extension(source)]

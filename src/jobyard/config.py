@@ -20,8 +20,8 @@ from jobyard.config_values import (
     MIB,
     Choice,
     Folder,
-    Kind,
     SecretFile,
+    SettingKind,
     Size,
     Switch,
     Words,
@@ -64,6 +64,7 @@ EVENTS_BYTES_DEFAULT: Final = 1 * GIB
 
 # Exit codes of `jobyard serve`.
 EXIT_FAILED: Final = 1
+EXIT_DAMAGED: Final = 3
 EXIT_USAGE: Final = 2
 # Exit codes of beanstalkd, which service files may rely on: `jobyard beanstalkd` keeps them.
 DROP_IN_EXIT_USAGE: Final = 5
@@ -233,7 +234,7 @@ class Setting:
     """One setting: `--its-name`, `JOBYARD_ITS_NAME` or `its_name = ...`."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     help: str
 
     @property

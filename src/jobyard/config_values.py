@@ -135,7 +135,7 @@ class SecretFile:
         return ",".join(found)
 
 
-Kind = Choice | Size | Switch | Words | Folder | SecretFile
+SettingKind = Choice | Size | Switch | Words | Folder | SecretFile
 
 
 _UNITS: Final = {

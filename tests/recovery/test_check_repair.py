@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobyard.config import EXIT_DAMAGED
 from jobyard.errors import StartRefused
 from jobyard.journal.format.segment import (
     SEGMENT_HEADER_SIZE,
@@ -14,7 +15,7 @@ from jobyard.journal.format.segment import (
     segment_name,
     segment_number,
 )
-from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
+from jobyard.server.check_repair import check, repair
 from jobyard.server.disk import FileStorage
 from tests.recovery.test_promises import newer_format
 from tests.support.site.site import NOW_MS

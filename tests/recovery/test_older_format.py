@@ -4,7 +4,7 @@ import zlib
 from base64 import b85decode
 
 from jobyard.engine.state.history import read_history
-from jobyard.journal.format.segment import FORMAT
+from jobyard.journal.format.segment import SEGMENT_FORMAT
 from jobyard.model.job import DEAD, DELAYED, DONE, READY
 from jobyard.model.topic.history_row import HistoryRow
 from tests.support.site.recount import recount
@@ -85,5 +85,5 @@ def test_new_records_follow_the_old_ones() -> None:
     site.put(b"new", "mails")
     site.commit()
     header = storage.read(site.journal.hot.name, 8, 4)
-    assert int.from_bytes(header, "little") == FORMAT
+    assert int.from_bytes(header, "little") == SEGMENT_FORMAT
     assert rows_of(site)[-1].event == "enqueued"

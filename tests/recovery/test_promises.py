@@ -8,7 +8,7 @@ from jobyard.engine.recovery.open_yard import replay_all
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import JournalDamaged
 from jobyard.journal.bodies import Bodies
-from jobyard.journal.format.segment import FORMAT
+from jobyard.journal.format.segment import SEGMENT_FORMAT
 from jobyard.journal.journal import Journal
 from jobyard.model.job import DEAD, READY
 from jobyard.model.limits import JOB_SIZE_DEFAULT
@@ -175,7 +175,7 @@ def test_what_was_not_synced_was_not_answered_and_may_be_gone(
 
 def newer_format(storage: MemoryStorage, name: str) -> None:
     header = bytearray(storage.read(name, 0, 64))
-    header[8:12] = (FORMAT + 1).to_bytes(4, "little")
+    header[8:12] = (SEGMENT_FORMAT + 1).to_bytes(4, "little")
     header[56:64] = crc32(header[:56]).to_bytes(8, "little")
     storage.write(name, 0, bytes(header))
 

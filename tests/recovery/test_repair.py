@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from jobyard.config import EXIT_FAILED
 from jobyard.engine.jobs.move import set_body
 from jobyard.engine.recovery.repair import repair_storage
 from jobyard.errors import JournalDamaged, StorageFull
@@ -16,7 +17,7 @@ from jobyard.journal.format.record import MOVED_SIZE
 from jobyard.journal.format.segment import segment_number
 from jobyard.model.job import RAW
 from jobyard.model.policy import Policy
-from jobyard.server.check_repair import EXIT_FAILED, repair
+from jobyard.server.check_repair import repair
 from tests.support.site.recount import recount
 from tests.support.site.site import NOW_MS
 from tests.support.site.snapshot import Snapshot, snapshot

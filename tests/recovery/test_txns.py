@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobyard.engine.jobs.dead_letters import ERROR
+from jobyard.engine.jobs.dead_letters import LetterMark
 from jobyard.engine.logs.cursors import CursorChange, set_cursor
 from jobyard.engine.logs.logs import append, open_log
 from jobyard.engine.logs.text import text_at
@@ -150,7 +150,7 @@ def read_dead_meta(yard: Yard, log: LogTopic, seq: int) -> object:
     assert chunk is not None
     slot = seq - int(chunk.base)
     _, meta = chunk.content_of(slot, text_at(yard.journal, chunk, slot))
-    return json.loads(meta).get(ERROR)
+    return json.loads(meta).get(LetterMark.ERROR)
 
 
 NACKED = (JOBS + 2) // 3

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jobyard.config import EXIT_DAMAGED
 from jobyard.engine.jobs.take import take_job
 from jobyard.engine.recovery.repair import repair_storage
 from jobyard.errors import JournalDamaged, NotFound
@@ -14,7 +15,7 @@ from jobyard.journal.format.segment import segment_number
 from jobyard.journal.storage import SECTOR, find_unreadable, read_around
 from jobyard.model.job import DEAD
 from jobyard.protocols.beanstalk.door import TERMS
-from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
+from jobyard.server.check_repair import check, repair
 from jobyard.server.disk import FileStorage
 from tests.recovery.test_flips import SEGMENT, History, damaged_jobs, without_bodies
 from tests.support.site.recount import recount

@@ -218,7 +218,7 @@ def test_memory_refused_in_so_many_words_goes_with_a_directory(desk: Desk) -> No
 # --- wrong keys
 
 
-def test_an_unknown_key_of_the_file_is_told_the_right_one(desk: Desk) -> None:
+def test_an_unknown_key_of_the_file_gets_a_suggestion(desk: Desk) -> None:
     assert desk.refusal(toml='max_jobs_size = "1MiB"') == (
         "jobyard.toml: unknown setting 'max_jobs_size'; did you mean max_job_size?"
     )
@@ -232,7 +232,7 @@ def test_a_table_in_the_file_is_an_unknown_key(desk: Desk) -> None:
     assert "unknown setting 'server'" in desk.refusal(toml="[server]\nport = 1")
 
 
-def test_an_unknown_variable_is_told_the_right_one(desk: Desk) -> None:
+def test_an_unknown_variable_gets_a_suggestion(desk: Desk) -> None:
     assert desk.refusal(environ={"JOBYARD_BEANSTALKD": "x"}) == (
         "environment: unknown setting JOBYARD_BEANSTALKD; did you mean JOBYARD_BEANSTALK?"
     )

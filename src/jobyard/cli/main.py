@@ -23,7 +23,7 @@ from jobyard.server.log import printable
 EXIT_INTERRUPTED: Final = 130
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """A group that suggests the nearest name for an unknown subcommand."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
@@ -48,7 +48,7 @@ def _show_version(ctx: click.Context, _param: click.Parameter, is_asked: bool) -
 
 
 @click.group(
-    cls=Commands,
+    cls=CommandGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Run `jobyard COMMAND --help` for details.",

@@ -40,7 +40,7 @@ _DID_NOTHING: Final = frozenset({429})
 _PASSING: Final = frozenset({502, 503, 504})
 _PAUSE_S: Final = 0.25
 _PAUSE_MAX_S: Final = 5.0
-# Of what a server or a proxy asks for; beyond it a caller should rather fail.
+# The longest pause that a server or a proxy may ask for; for a longer one the call fails.
 _RETRY_AFTER_MAX_S: Final = 60
 # A proxy in between may have closed a connection that was quiet for longer.
 _QUIET_MAX_S: Final = 30.0

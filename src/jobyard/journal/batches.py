@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from jobyard.model.entry import Entry
     from jobyard.model.job import Job
 
-# Reserved in existing files per live job: its last record and a share of a batch header.
-END_ROOM: Final = 64
+# Reserved in existing files for each live job: a GONE, which is what a full disk writes of any end
+# that has to be written, and a share of a batch header.
+RESERVED_PER_JOB: Final = 64
 # Ids reserved ahead where an answer may precede the sync, so that a lost tail never reuses one.
 ID_BLOCK: Final = 1 << 16
 # The first segment of a boot is filled with zeros before the server listens; this takes a few ms.
@@ -214,7 +215,7 @@ class Batches(Outgoing):
         Two segments more than the ends themselves need: one for compaction to write to, and one
         for the next roll, which leaves the end of a segment unused.
         """
-        return self.live_bytes.jobs_count * END_ROOM + 2 * self.segment_size
+        return self.live_bytes.jobs_count * RESERVED_PER_JOB + 2 * self.segment_size
 
     def spares_wanted(self) -> i64:
         """Return how many more spare files are needed, including one for the next roll."""

@@ -175,7 +175,7 @@ class JobDetails:
         self.logs: list[LogLine] | None = None
         self.failures: list[Failure] | None = None
         self.stack: str = ""
-        # What the worker said that gave the job back last, if it is not among the failures.
+        # The error with which a worker last gave the job back, if it is not among the failures.
         self.last_error: str = ""
         self.origin: Origin | None = None
         self.retries: i64 = 0

@@ -139,7 +139,7 @@ def durable_lease_field(fields: FieldWriter, lease: DurableLease) -> None:
 
 
 def error_field(error: str) -> bytes:
-    """Return what a worker said about a run as the only changed field; nothing if it is empty."""
+    """Return the error of a run as the only changed field; nothing if it is empty."""
     if not error:
         return b""
     fields = FieldWriter()

@@ -100,6 +100,10 @@ class Terms:
         """Return whether the job was taken from a stream or one of the other ready lists."""
         return self.proof in (Proof.ENTRY, Proof.LISTED)
 
+    def is_node(self, node: str) -> bool:
+        """Return whether the job was claimed under this name of a node."""
+        return self.proof == Proof.NODE and self.label == node
+
 
 @final
 class LeaseSet(Item):

@@ -10,6 +10,7 @@ LINE_SIZE_MAX: Final = 224
 TUBE_NAME_SIZE_MAX: Final = 200
 # Internally a name may be longer than beanstalk allows: other doors take up to 256 characters.
 QUEUE_NAME_SIZE_MAX: Final = 256
+PORT_MAX: Final = 65535
 
 JOB_SIZE_DEFAULT: Final = 65535
 JOB_SIZE_MAX: Final = 1 << 30

@@ -14,11 +14,11 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network, IPv6Address, 
 from typing import Final, final
 
 from jobyard.errors import Refused
+from jobyard.model.limits import PORT_MAX
 
 URL_SIZE_MAX: Final = 2048
 # The longest name DNS can carry.
 HOST_SIZE_MAX: Final = 253
-PORT_MAX: Final = 65535
 
 PORTS: Final[dict[str, int]] = {"http": 80, "https": 443}
 

@@ -12,7 +12,7 @@ from jobyard.journal.journal import Journal
 from jobyard.journal.reply_gate import Outbox, Sink
 
 # An unknown address.
-NOWHERE: Final = "?:0"
+UNKNOWN_ADDRESS: Final = "?:0"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -32,7 +32,7 @@ class Peer(Sink):
 
     def addresses(self) -> tuple[str, str]:
         """Return the client's address and the local one; computed only on request."""
-        return NOWHERE, NOWHERE
+        return UNKNOWN_ADDRESS, UNKNOWN_ADDRESS
 
 
 # In place of a connection that is gone.
@@ -47,6 +47,8 @@ OUT_KEPT: Final = 64 << 10
 # Output beyond this pauses a session until the peer has read it: small requests can ask for a large
 # body over and over.
 OUTPUT_MAX: Final = 1 << 20
+# Parts of a long answer are joined into pieces of about this size.
+PIECE_SIZE: Final = 256 << 10
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -133,7 +135,7 @@ class Session:
     def client_address(self) -> str:
         """Return the address of the client as history shows it, or an empty string."""
         address = self.peer.addresses()[0]
-        return "" if address == NOWHERE else address
+        return "" if address == UNKNOWN_ADDRESS else address
 
     def doing(self) -> str:
         """Return the protocol and the current or last command for the log, without arguments."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
-PORT_MAX: Final = 65535
+from jobyard.model.limits import PORT_MAX
+
 # sun_path holds 108 bytes with its closing NUL; bind() would cut or refuse anything longer.
 PATH_SIZE_MAX: Final = 107
 

@@ -14,13 +14,11 @@ from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
 from jobyard.protocols.session import OUTPUT_MAX, Entrance
 from jobyard.protocols.shared_limits import FREE_SIZE, INPUT, OUTPUT
 from jobyard.server.addresses import end_text, host_of
-from jobyard.server.loop import Clock
+from jobyard.server.connection import SEND_MAX
+from jobyard.server.loop import LONGEST_SLEEP_S, Clock
 from jobyard.server.turn import Turns, Wakeable, timeout_s
 
-LONGEST_SLEEP_S: Final = 1.0
 STUCK_S: Final = 10.0
-# Written to the transport at a time; it may copy what it cannot send.
-SEND_MAX: Final = 1 << 20
 
 
 @final

@@ -5,8 +5,9 @@ does the repair; this module reports its failures.
 """
 
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TextIO
 
+from jobyard.config import EXIT_DAMAGED, EXIT_FAILED
 from jobyard.engine.recovery.losses import lost_bodies
 from jobyard.engine.recovery.repair import (
     damaged_long_bodies,
@@ -19,9 +20,6 @@ from jobyard.journal.recovery.scan import Recovery
 from jobyard.journal.storage import Storage
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
-
-EXIT_FAILED: Final = 1
-EXIT_DAMAGED: Final = 3
 
 
 def check(directory: Path, out: TextIO) -> int:

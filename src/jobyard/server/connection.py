@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from jobyard.journal.reply_gate import Outbox
 from jobyard.model.limits import BACKLOG_MAX, READ_AHEAD_MAX
-from jobyard.protocols.session import NOWHERE, OUTPUT_MAX, Entrance
+from jobyard.protocols.session import OUTPUT_MAX, UNKNOWN_ADDRESS, Entrance
 from jobyard.protocols.shared_limits import FREE_SIZE, INPUT, OUTPUT
 from jobyard.server.addresses import end_text
 from jobyard.server.turn import Wakeable
@@ -78,7 +78,7 @@ class Connection(Wakeable):
             return end_text(self._sock.getpeername()), end_text(self._sock.getsockname())
         except OSError:
             # The client has just disconnected.
-            return NOWHERE, NOWHERE
+            return UNKNOWN_ADDRESS, UNKNOWN_ADDRESS
 
     # -- events --------------------------------------------------------------------------------
 

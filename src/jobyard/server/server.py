@@ -17,7 +17,7 @@ import time
 from typing import Final, final
 
 from jobyard import build
-from jobyard.config import DROP_IN_EXIT_DATA, EXIT_FAILED, Config
+from jobyard.config import DROP_IN_EXIT_DATA, EXIT_DAMAGED, EXIT_FAILED, Config
 from jobyard.engine.recovery.compaction import Compactor
 from jobyard.engine.recovery.open_yard import Recovered, open_yard
 from jobyard.engine.state.yard import Yard
@@ -39,7 +39,6 @@ from jobyard.server.selector import YardSelector
 from jobyard.server.sockets import DoorListener, close_doors, open_doors
 from jobyard.server.turn import Turns
 
-EXIT_DAMAGED: Final = 3
 # From malloc.h.
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3

@@ -28,7 +28,7 @@ from jobyard.spark.write.committing import (
 )
 from jobyard.spark.write.options import (
     DRAWN,
-    RUN,
+    RUN_PREFIX,
     STAGED,
     TXN_NAME,
     TXN_NAME_MAX,
@@ -94,7 +94,7 @@ def enqueue(
     check_writable(checked, shaped.columns)
     if checked.bad_rows_path:
         check_folder(checked.bad_rows_path)
-    txn = f"{RUN}{run_id}" if run_id is not None else f"{DRAWN}{uuid.uuid4()}"
+    txn = f"{RUN_PREFIX}{run_id}" if run_id is not None else f"{DRAWN}{uuid.uuid4()}"
     known = _known(checked, txn) if run_id is not None else None
     return _result(known or _run(shaped, checked, txn, is_named=run_id is not None))
 
@@ -102,8 +102,8 @@ def enqueue(
 def _check_run(run_id: str, commit: str) -> None:
     if commit != STAGED:
         raise bad_option("run_id", "only a staged run has a name", "Leave out commit or run_id.")
-    if not TXN_NAME.fullmatch(RUN + run_id) or not run_id:
-        most = TXN_NAME_MAX - len(RUN)
+    if not TXN_NAME.fullmatch(RUN_PREFIX + run_id) or not run_id:
+        most = TXN_NAME_MAX - len(RUN_PREFIX)
         raise bad_option(
             "run_id",
             f"{run_id[:300]!r} is not the name of a run",

@@ -15,7 +15,7 @@ from jobyard.spark.source import FORMAT, JobyardSource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS: Final = {
+SPARK_SETTINGS: Final = {
     # Times of a yard have no zone of a machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -41,7 +41,7 @@ def session(app: str = "jobyard", **conf: object) -> "SparkSession":
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(app)
-    for name, value in {**SETTINGS, **conf}.items():
+    for name, value in {**SPARK_SETTINGS, **conf}.items():
         builder = builder.config(name, _text(value))
     return register(builder.getOrCreate())
 

@@ -43,8 +43,8 @@ class JobyardSource(DataSource):
     @raised_short
     def schema(self) -> StructType:
         """Return all columns of what is read."""
-        # Spark asks for it without saying what for: what only a stream or only a batch
-        # may have is checked with the reader.
+        # Spark asks for it without telling whether it plans a stream or a batch: options that
+        # only one of them may have are checked with the reader.
         return schema_of(table_of(self._read_options(is_stream=None)))
 
     @raised_short

@@ -7,8 +7,7 @@
 import re
 from typing import Final
 
-from librt.strings import BytesWriter
-from mypy_extensions import i64, u8
+from mypy_extensions import i64
 
 from jobyard.model.limits import ID_MAX, TUBE_NAME_SIZE_MAX, U64_MAX
 
@@ -104,21 +103,3 @@ def is_http(line: bytes) -> bool:
     after such a line the server must not read on.
     """
     return _HTTP.match(line) is not None
-
-
-def write_number(out: BytesWriter, number: i64) -> None:
-    """Append a non-negative number in decimal."""
-    if number < 10:
-        out.append(u8(48 + number))
-        return
-    rest = number
-    while rest > 0:
-        out.append(48)
-        rest //= 10
-    # Filled in from the end: dividing by a constant is a multiplication, by a variable it is not.
-    at: i64 = len(out)
-    while number > 0:
-        rest = number // 10
-        at -= 1
-        out[at] = u8(48 + number - rest * 10)
-        number = rest

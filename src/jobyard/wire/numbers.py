@@ -1,4 +1,4 @@
-"""Numbers that clients send, of any size, converted to 64 bits. The one place for it.
+"""Numbers that clients send, of any size, converted to 64 bits, and numbers written as digits.
 
 The code behind a door counts in 64 bits. A whole number beyond them cannot be compared with an i64
 or assigned to one: compiled code raises on either. So a number is clamped to 64 bits where it is
@@ -10,7 +10,8 @@ of its protocol, like any other number out of bounds.
 from math import isfinite
 from typing import Final
 
-from mypy_extensions import i64
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
 
 # What is wrong with a value that should be a whole number.
 FINE: Final = 0
@@ -74,3 +75,21 @@ def decimal(digits: bytes) -> i64:
     if len(short) > _DIGITS_MAX:
         return MOST
     return nearest(int(short or b"0"))
+
+
+def write_number(out: BytesWriter, number: i64) -> None:
+    """Append a non-negative number in decimal."""
+    if number < 10:
+        out.append(u8(48 + number))
+        return
+    rest = number
+    while rest > 0:
+        out.append(48)
+        rest //= 10
+    # Filled in from the end: dividing by a constant is a multiplication, by a variable it is not.
+    at: i64 = len(out)
+    while number > 0:
+        rest = number // 10
+        at -= 1
+        out[at] = u8(48 + number - rest * 10)
+        number = rest

@@ -28,8 +28,8 @@ def fill(four: FourDoors, queue: str) -> dict[str, int]:
         four.door(letter).put(queue, f"delayed {letter}", delay_ms=600_000)
     four.g.put(queue, "staged", rank=3)
     four.g.put(queue, "stacked", lifo=1)
-    four.g.put(queue, "first", key="lane")
-    four.g.put(queue, "second", key="lane")
+    four.g.put(queue, "first", key="group")
+    four.g.put(queue, "second", key="group")
     client = four.n.client
     parent = client.push(queue, "parent")
     child = {"__parentId": parent, "__parentQueue": queue}

@@ -19,13 +19,13 @@ from jobyard.client import JobyardError
 from jobyard.protocols.topics.export.jobs import JOB_FIELDS
 from jobyard.protocols.topics.export.sources import HISTORY_FIELDS, LOG_FIELDS
 from jobyard.spark.options import ReadOptions, read_options
-from jobyard.spark.read.columns import BINARY as BYTES
 from jobyard.spark.read.columns import (
+    BINARY_KIND,
     EVENT_COLUMNS,
     JOB_COLUMNS,
-    LONG,
-    TEXT,
-    TIME,
+    LONG_KIND,
+    TEXT_KIND,
+    TIME_KIND,
     TOPIC_COLUMNS,
     Table,
     TableColumn,
@@ -68,7 +68,7 @@ def test_schemas_are_what_users_build_upon(name: str) -> None:
     assert [f"{each.name} {each.dataType.simpleString()}" for each in schema] == golden[name]
 
 
-KINDS = {INT64: LONG, TIMESTAMP: TIME, UTF8: TEXT, BINARY: BYTES}
+KINDS = {INT64: LONG_KIND, TIMESTAMP: TIME_KIND, UTF8: TEXT_KIND, BINARY: BINARY_KIND}
 
 
 @pytest.mark.parametrize(

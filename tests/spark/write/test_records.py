@@ -16,7 +16,7 @@ from jobyard.spark.write.records import (
     DELAY_MS_MAX,
     DEPTH_MAX,
     HEADERS_COUNT_MAX,
-    HEADERS_MAX,
+    HEADERS_SIZE_MAX,
     JOB_ID_MAX,
     JOB_NAME_MAX,
     KEY_MAX,
@@ -153,8 +153,8 @@ def with_headers(value: str, headers: list[tuple[str, str]]) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("value", "headers", "fits"),
     [
-        ("1", [("h", WIDE * ((HEADERS_MAX - 8) // 2))], True),
-        ("1", [("h", WIDE * ((HEADERS_MAX - 6) // 2))], False),
+        ("1", [("h", WIDE * ((HEADERS_SIZE_MAX - 8) // 2))], True),
+        ("1", [("h", WIDE * ((HEADERS_SIZE_MAX - 6) // 2))], False),
         ("1", [(f"h{n}", "") for n in range(HEADERS_COUNT_MAX)], True),
         ("1", [(f"h{n}", "") for n in range(HEADERS_COUNT_MAX + 1)], False),
         (value_of(VALUE_MAX - 9), [("h", "1")], True),

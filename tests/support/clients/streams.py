@@ -28,8 +28,8 @@ class Line(HttpClient):
 
     def end_turn(self) -> bytes:
         """End the turn, and return the bytes received."""
-        if self.ears.stirs and not self.session.is_finished:
-            self.ears.stirs = 0
+        if self.ears.wakes and not self.session.is_finished:
+            self.ears.wakes = 0
             if not self.session.is_stalled or self.ears.unsent == 0:
                 self.session.resume(self.site.now_ms)
         return self.session.take_output()

@@ -33,11 +33,11 @@ class Ears(Peer):
     ) -> None:
         self._woken = woken
         self._owner = owner
-        self.stirs = 0
+        self.wakes = 0
         self.unsent = 0
 
     def wake(self) -> None:
-        self.stirs += 1
+        self.wakes += 1
         if self._woken is not None and self._owner is not None:
             self._woken.append(self._owner)
 

@@ -43,7 +43,7 @@ def check_bag(item_set: ItemSet, jobs: list[Job]) -> None:
     assert [int(item.pos) for item in item_set.items] == list(range(len(jobs)))
 
 
-def recount_shelves(ready_lists: ReadyLists, jobs: list[Job]) -> None:
+def recount_ready_lists(ready_lists: ReadyLists, jobs: list[Job]) -> None:
     ready = [job for job in jobs if job.state == READY and group_of(job) is None]
     assert ready_lists.staged_count == sum(job.ready_list == ReadyList.STAGED for job in ready)
     listed = sum(job.ready_list in (ReadyList.PROMOTED, ReadyList.LIFO) for job in ready)

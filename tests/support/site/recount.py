@@ -25,7 +25,7 @@ from tests.support.site.indexes import (
     is_behind,
     recount_bodies,
     recount_glide_names,
-    recount_shelves,
+    recount_ready_lists,
     recount_txns,
     stands_in_stream,
 )
@@ -95,7 +95,7 @@ def _recount_queue(queue: Queue, jobs: list[Job]) -> None:
     check_heap(queue.delayed)
     if queue.rules is not None:
         _recount_groups(queue.rules, jobs)
-        recount_shelves(queue.rules.ready_lists or ReadyLists(), jobs)
+        recount_ready_lists(queue.rules.ready_lists or ReadyLists(), jobs)
     else:
         assert all(stands_in_stream(job) for job in ready)
     if delayed:

@@ -98,7 +98,7 @@ def test_the_goals_of_the_http_door_are_about_loads_it_is_put_under() -> None:
         )
 
 
-def test_goal_titles_are_told_apart() -> None:
+def test_goal_titles_are_distinguished() -> None:
     assert len({goal.title for goal in GOALS}) == len(GOALS)
 
 

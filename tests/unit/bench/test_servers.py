@@ -108,7 +108,7 @@ def test_no_setting_leaks_in_from_the_terminal(
     assert str(failure.value).splitlines()[-1] == "."
 
 
-def test_a_failing_load_is_told_with_the_servers_last_words(tmp_path: Path) -> None:
+def test_a_failing_load_is_reported_with_the_servers_last_words(tmp_path: Path) -> None:
     stable = stable_with_yard(tmp_path, YARD.format(line="ready beanstalk=127.0.0.1:1 data=x"))
     with (
         pytest.raises(BenchError, match="jobyard-memory: load failed"),

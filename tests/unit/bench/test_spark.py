@@ -80,7 +80,7 @@ def test_a_session_that_falls_leaves_its_reason(fake: Spark, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("line", ["", "[]", '{"seconds": "soon"}', '{"seconds": null}'])
-def test_an_answer_that_is_none_is_refused(line: str) -> None:
+def test_an_unexpected_output_is_refused(line: str) -> None:
     with pytest.raises(BenchError, match="unexpected output of Spark"):
         parse_seen(line)
 
@@ -169,7 +169,7 @@ def test_goals_are_about_figures_that_are_measured() -> None:
     assert {figure for goal in goals for figure in (goal.figure, goal.against)} <= made
 
 
-def test_what_spark_did_is_told() -> None:
+def test_what_spark_did_is_reported() -> None:
     figures = Figures()
     for seconds in (1.0, 2.0, 4.0):
         figures.add(f"spark.{spark.YARD}.log.rows_per_s", 1e6 / seconds)

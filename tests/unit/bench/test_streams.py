@@ -63,7 +63,7 @@ def test_every_job_comes_over_one_of_the_streams(streams: Streams, yard: Running
 
 
 @needs_compiler
-def test_a_topic_that_is_no_queue_is_told(streams: Streams, yard: Running) -> None:
+def test_a_topic_that_is_no_queue_is_reported(streams: Streams, yard: Running) -> None:
     Topic(yard.port, "log").make()
     with pytest.raises(BenchError, match=r"refused: HTTP/1\.1 409"):
         streams.run(yard.port, yard.pid, "log", 2, 100, (0.1, 0.0))

@@ -258,7 +258,7 @@ def test_a_service_may_be_named_as_the_port(monkeypatch: pytest.MonkeyPatch) -> 
         ["-l", "unix:" + "a" * 200],
     ],
 )
-def test_an_address_that_is_none_is_exit_111(terminal: "Terminal", words: list[str]) -> None:
+def test_an_invalid_address_is_exit_111(terminal: "Terminal", words: list[str]) -> None:
     outcome = terminal.type("beanstalkd", *words)
     assert outcome.exit_code == 111
     assert outcome.err.startswith("jobyard beanstalkd: cannot listen: ")
@@ -310,9 +310,7 @@ def test_with_a_directory_jobs_are_as_durable_as_asked(
 
 
 @pytest.mark.parametrize("name", ["none", "file", ""])
-def test_a_directory_that_is_none_is_exit_10(
-    terminal: "Terminal", tmp_path: Path, name: str
-) -> None:
+def test_a_missing_directory_is_exit_10(terminal: "Terminal", tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     outcome = terminal.type("beanstalkd", "-b", name)
     assert outcome == (10, "", f"jobyard beanstalkd: -b '{name}': no such directory\n")

@@ -27,7 +27,7 @@ def test_help_names_every_command(terminal: "Terminal", words: tuple[str, ...]) 
         assert f"  {command} " in outcome.out
 
 
-def test_a_misspelt_command_is_told_the_right_one(terminal: "Terminal") -> None:
+def test_a_misspelt_command_gets_a_suggestion(terminal: "Terminal") -> None:
     outcome = terminal.type("serveur")
     assert outcome == (2, "", "jobyard: no such command 'serveur'; did you mean serve?\n")
 
@@ -40,7 +40,7 @@ def test_a_command_near_nothing_is_told_what_there_is(terminal: "Terminal") -> N
     assert outcome.exit_code == 2
 
 
-def test_a_misspelt_flag_before_the_command_is_told_the_right_one(terminal: "Terminal") -> None:
+def test_a_misspelt_flag_before_the_command_gets_a_suggestion(terminal: "Terminal") -> None:
     outcome = terminal.type("--verzion")
     assert outcome == (2, "", "jobyard: no such option --verzion; did you mean --version?\n")
 

@@ -146,7 +146,7 @@ SCENES: tuple[Scene, ...] = (
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
-def test_what_is_not_on_disk_is_told_to_nobody(scene: Scene) -> None:
+def test_answers_wait_for_what_is_not_on_disk(scene: Scene) -> None:
     site = BareDoors(MemoryStorage())
     session = scene(site)
     journal = site.yard.journal

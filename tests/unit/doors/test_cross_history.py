@@ -7,7 +7,7 @@ import pytest
 
 from jobyard.engine.state.history import read_history
 from jobyard.model.topic.history_row import CLAIMED, ENQUEUED, HistoryRow
-from jobyard.protocols.session import NOWHERE, Peer
+from jobyard.protocols.session import UNKNOWN_ADDRESS, Peer
 from tests.support.clients.beanstalk import BeanstalkClient
 from tests.support.clients.exports import exported
 from tests.support.doors.crossing import DOORS, QUEUE, Crossing
@@ -25,7 +25,7 @@ class Distant(Peer):
 
     def addresses(self) -> tuple[str, str]:
         """Return the address of the client."""
-        return ADDRESS, NOWHERE
+        return ADDRESS, UNKNOWN_ADDRESS
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ RUNS: list[Run] = [
 
 @pytest.mark.parametrize("family", DOORS)
 @pytest.mark.parametrize("run", RUNS)
-def test_both_rows_of_a_run_show_who_ran_it(doors: Crossing, run: Run, family: str) -> None:
+def test_both_rows_of_a_run_name_its_worker(doors: Crossing, run: Run, family: str) -> None:
     put(doors, family)
     worker = run(doors)
     entered, claimed, ended = rows_of(doors)

@@ -130,25 +130,25 @@ def test_a_debounce_replaces_what_is_to_come_and_nothing_that_runs_elsewhere() -
 # -- ordering groups and groups ----------------------------------------------------------------
 
 
-def put_lane(doors: Crossing) -> None:
+def put_group(doors: Crossing) -> None:
     for number in range(3):
-        doors.glide.add(data=str(number), key="lane", attempts=9)
+        doors.glide.add(data=str(number), key="group", attempts=9)
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_lane_is_kept_by_every_door(door: str) -> None:
+def test_every_door_keeps_the_order_of_an_ordering_group(door: str) -> None:
     doors = opened()
-    put_lane(doors)
+    put_group(doors)
     assert doors.take_at(door) == 0
     assert all(doors.take_at(other) is None for other in DOORS)
-    assert doors.glide.client.ask("HGET", doors.glide.key("ordering"), "lane") == b"3"
+    assert doors.glide.client.ask("HGET", doors.glide.key("ordering"), "group") == b"3"
     doors.check()
 
 
 @pytest.mark.parametrize("keep", KEEPS)
 def test_a_turn_stays_with_a_job_that_is_tried_again(keep: str) -> None:
     doors = opened()
-    put_lane(doors)
+    put_group(doors)
     KEEPS[keep](doors)
     doors.tick(5)
     # The one that started continues before the next one starts.
@@ -157,10 +157,10 @@ def test_a_turn_stays_with_a_job_that_is_tried_again(keep: str) -> None:
 
 
 @pytest.mark.parametrize("free", [free for free in FREES if free != "topics delete"])
-def test_the_next_of_a_lane_wakes_who_waits_at_another_door(free: str) -> None:
+def test_the_next_of_an_ordering_group_wakes_a_client_of_another_door(free: str) -> None:
     doors = opened()
     for number in range(3):
-        doors.glide.add(data=str(number), key="lane")
+        doors.glide.add(data=str(number), key="group")
     if free in {"delete ready", "DEL", "revoke"}:
         # Of the first, which does not run yet.
         FREES[free](doors)
@@ -173,9 +173,9 @@ def test_the_next_of_a_lane_wakes_who_waits_at_another_door(free: str) -> None:
     doors.check()
 
 
-def test_a_lane_delays_no_one_at_any_door() -> None:
+def test_an_ordering_group_delays_no_job_of_another_door() -> None:
     doors = opened()
-    put_lane(doors)
+    put_group(doors)
     for number, door in enumerate(DOORS):
         doors.put_at(door, 10 + number)
     assert [doors.take_at("beanstalk") for _ in range(6)] == [0, 10, 11, 12, 13, None]
@@ -198,7 +198,7 @@ def test_the_slot_of_a_group_is_free_at_once_wherever_its_job_ran() -> None:
 
 
 @pytest.mark.parametrize("free", FREES)
-def test_a_parent_is_told_of_the_end_of_a_child_at_any_door(free: str) -> None:
+def test_a_parent_is_notified_of_the_end_of_a_child_at_any_door(free: str) -> None:
     doors = opened()
     kind = {"parentId": "pending", "removeDependencyOnFailure": True}
     name = doors.bun.push(QUEUE, 1, maxAttempts=1, **kind)
@@ -370,10 +370,10 @@ def test_beside_a_lease_that_outlives_the_server_no_other_of_its_ordering_key_ru
     assert [job_id for job_id, _ in after.glide.read(count=2)] == ["1"]
 
 
-def test_shelves_lanes_keys_and_the_dead_are_where_they_were_after_a_crash() -> None:
+def test_a_crash_moves_no_job_of_ready_lists_groups_keys_or_dead() -> None:
     doors = Crossing(MemoryStorage())
     doors.make()
-    put_lane(doors)
+    put_group(doors)
     doors.glide.add(data="10", priority=2)
     doors.glide.add(data="11", priority=1)
     doors.glide.add(data="12", lifo=1)

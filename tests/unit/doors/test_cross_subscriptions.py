@@ -48,7 +48,7 @@ def test_what_a_group_has_can_be_taken_at_any_door(door: str) -> None:
 
 
 @pytest.mark.parametrize("how", WAITS)
-def test_a_group_takes_nothing_from_who_waits(how: str) -> None:
+def test_a_group_takes_nothing_from_waiting_clients(how: str) -> None:
     doors, mails = subscribed()
     mails.block()
     waiting = doors.wait(how)

@@ -164,7 +164,7 @@ def test_what_was_given_back_keeps_the_place_its_family_lets_it_have(door: str) 
     assert doors.yard.jobs.count == 2
 
 
-def test_one_who_waits_at_many_queues_is_served_once() -> None:
+def test_a_client_that_waits_at_many_queues_is_served_once() -> None:
     doors = opened()
     bean = doors.another_bean()
     bean.ask("watch other")

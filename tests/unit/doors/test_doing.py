@@ -5,7 +5,7 @@ from tests.support.doors.doors import BareDoors
 from tests.support.site.storage import MemoryStorage
 
 
-def test_a_command_is_told_with_its_protocol_and_without_its_arguments() -> None:
+def test_a_command_is_reported_with_its_protocol_and_without_its_arguments() -> None:
     site = BareDoors(MemoryStorage())
     tcp = site.bunqueue()
     tcp.push("secret", {"password": "secret"})

@@ -10,7 +10,7 @@ def site() -> BareDoors:
     return BareDoors()
 
 
-def test_a_full_disk_is_told_at_every_door(site: BareDoors) -> None:
+def test_a_full_disk_is_reported_at_every_door(site: BareDoors) -> None:
     well = site.beanstalk().say(b"stats\r\n")
     assert b"disk-full" not in well
     assert well.count(b"\n") == 1 + 1 + 51 + 1

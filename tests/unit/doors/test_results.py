@@ -149,7 +149,7 @@ def test_a_parent_sees_what_its_child_came_to(site: BareDoors) -> None:
     assert value == "r" * 9000
 
 
-def test_a_result_beyond_the_bound_is_refused_and_the_job_goes_on(site: BareDoors) -> None:
+def test_a_result_beyond_the_bound_is_refused_and_the_job_still_runs(site: BareDoors) -> None:
     site.yard.bodies.result_size_max = 1000
     client = site.bunqueue()
     ids = [client.push(data=number) for number in range(3)]
@@ -167,7 +167,7 @@ def test_a_result_beyond_the_bound_is_refused_and_the_job_goes_on(site: BareDoor
     assert library.state(job_id) == "active"
 
 
-def test_a_damaged_result_is_told_and_never_shown_as_none(site: BareDoors) -> None:
+def test_a_damaged_result_is_reported_and_never_shown_as_none(site: BareDoors) -> None:
     job_id = finish(site, 9000)
     library = site.library("g")
     library.add(data="1")

@@ -166,7 +166,7 @@ def test_a_log_is_cut_from_its_old_end() -> None:
     assert details.logs is None
 
 
-def test_of_many_failures_the_newest_are_told() -> None:
+def test_of_many_failures_the_newest_are_reported() -> None:
     details = JobDetails()
     for attempt in range(1, FAILURES_KEPT + 4):
         fields = FieldWriter()

@@ -24,7 +24,7 @@ def test_tables_have_room_for_every_family() -> None:
     assert max(FAMILIES) < FAMILIES_MAX
 
 
-def test_every_rule_has_one_bit_and_is_told_once() -> None:
+def test_every_rule_has_one_bit_and_is_documented_once() -> None:
     bits = [rule for rule, _ in RULES]
     named = {
         value

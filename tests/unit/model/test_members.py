@@ -66,7 +66,7 @@ def test_one_job_may_stand_there_twice() -> None:
         assert details.open_count() == count - 1
 
 
-def test_other_members_are_counted_anew() -> None:
+def test_other_members_are_counted_again() -> None:
     details = many(SCANNED_MAX + 4)
     assert details.open_count() == SCANNED_MAX + 4
     details.set_members([Member(7, "q:7")])

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from jobyard.config import EXIT_DAMAGED
 from jobyard.errors import StartRefused
 from jobyard.journal.format.segment import segment_name
-from jobyard.server.check_repair import EXIT_DAMAGED, check, repair
+from jobyard.server.check_repair import check, repair
 from jobyard.server.disk import FileStorage
 from jobyard.server.loop import Clock
 from tests.support.site.yard import OpenYard
@@ -196,7 +197,7 @@ def test_a_damaged_long_body_is_found_and_repaired(tmp_path: Path) -> None:
     assert code == 0, f"the job is deleted, and still: {said}"
 
 
-def test_a_torn_tail_is_told_and_is_no_damage(tmp_path: Path) -> None:
+def test_a_torn_tail_is_reported_and_is_no_damage(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     storage = FileStorage(folder)
     site = OpenYard(storage)

@@ -20,7 +20,7 @@ from tests.support.site.yard import OpenYard
 # -- class sync --------------------------------------------------------------------------------
 
 
-def test_one_write_and_one_sync_for_all_who_wait() -> None:
+def test_one_write_and_one_sync_serve_all_waiting_replies() -> None:
     desk = Desk()
     for _ in range(5):
         desk.put()
@@ -271,7 +271,7 @@ def test_in_class_sync_nothing_is_asked_for_beyond_it() -> None:
     assert desk.heard.data.startswith(b"INSERTED")
 
 
-def test_class_off_does_not_sync_for_those_who_ask_either() -> None:
+def test_class_off_never_syncs_even_when_asked() -> None:
     desk = careful_desk(OFF)
     desk.put()
     desk.committer.turn(NOW_MS + 1)

@@ -305,7 +305,7 @@ def test_a_directory_that_everybody_may_write_to_is_refused(folder: Path, mode: 
 
 
 @pytest.mark.parametrize(("mode", "is_told"), [(0o700, False), (0o755, False), (0o770, True)])
-def test_a_directory_that_its_group_may_write_to_is_told(
+def test_a_directory_that_its_group_may_write_to_is_reported(
     folder: Path, mode: int, *, is_told: bool
 ) -> None:
     folder.mkdir()

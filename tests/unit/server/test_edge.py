@@ -19,7 +19,7 @@ def caught(depth: int) -> ValueError:
     raise AssertionError
 
 
-def test_the_place_of_an_error_is_told_and_not_its_text() -> None:
+def test_the_place_of_an_error_is_reported_and_not_its_text() -> None:
     place = place_of(caught(2))
     assert place.startswith("_fall ")
     assert place.count(" < ") == 3

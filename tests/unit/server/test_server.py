@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from jobyard.config import DROP_IN_EXIT_DATA, Config
+from jobyard.config import DROP_IN_EXIT_DATA, EXIT_DAMAGED, Config
 from jobyard.errors import StartRefused
 from jobyard.server.disk import FileStorage
 from jobyard.server.log import Log
-from jobyard.server.server import EXIT_DAMAGED, Server, _Stop, run
+from jobyard.server.server import Server, _Stop, run
 from tests.support.site.yard import OpenYard
 
 
@@ -96,7 +96,7 @@ def test_a_port_in_use_leaves_the_data_alone(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_a_directory_that_its_group_may_write_to_is_told_at_the_start(
+def test_a_directory_that_its_group_may_write_to_is_reported_at_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tmp_path.chmod(0o770)
@@ -126,7 +126,7 @@ def test_a_jump_of_the_wall_clock_moves_only_what_is_written(
 # -- asked to stop -----------------------------------------------------------------------------
 
 
-def test_damage_found_just_before_the_stop_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_found_just_before_the_stop_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     async def stopped() -> None:
         server = Server(Config(memory=True), Log("info", "text"), {})
         server._yard.journal.damages.note_body(7, "0000000001.journal at offset 99")

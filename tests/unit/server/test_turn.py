@@ -32,16 +32,16 @@ class Noted(Wakeable):
     def __init__(self, name: str, notes: list[str]) -> None:
         self._name = name
         self._notes = notes
-        self.stirs: list[Noted] = []
+        self.wakes: list[Noted] = []
         self.turns: Turns | None = None
 
     def proceed(self, now_ms: int) -> None:
         self._notes.append(f"{self._name} {now_ms - NOW_MS}")
         if self.turns is not None:
-            self.turns.woken.extend(self.stirs)
+            self.turns.woken.extend(self.wakes)
 
     def wake(self) -> None:
-        raise AssertionError("nobody stirs by this way here")
+        raise AssertionError("nothing wakes it this way here")
 
     def deliver(self, data: bytes) -> None:
         raise AssertionError(data)
@@ -77,7 +77,7 @@ def test_the_committer_may_ask_for_an_earlier_turn() -> None:
     assert commits.turns == [NOW_MS, NOW_MS + 1]
 
 
-def test_those_who_were_stirred_go_on_in_order_before_the_commit() -> None:
+def test_woken_sessions_continue_in_order_before_the_commit() -> None:
     site = OpenYard()
     notes: list[str] = []
 
@@ -89,34 +89,34 @@ def test_those_who_were_stirred_go_on_in_order_before_the_commit() -> None:
     turns = Turns(site.yard, CommitNote(), None)
     first, second, third = (Noted(name, notes) for name in ("first", "second", "third"))
     first.turns = turns
-    first.stirs = [third]
+    first.wakes = [third]
     turns.woken = [first, second]
     turns.end(NOW_MS + 7)
     assert notes == ["first 7", "second 7", "third 7", "commit 7"]
 
 
-def test_a_session_that_stirs_itself_for_ever_holds_up_nobody() -> None:
+def test_a_session_that_wakes_itself_forever_delays_no_other() -> None:
     notes: list[str] = []
     turns = Turns(OpenYard().yard, None, None)
     restless = Noted("restless", notes)
     restless.turns = turns
-    restless.stirs = [restless]
+    restless.wakes = [restless]
     turns.woken = [restless]
     assert turns.end(NOW_MS) == NOW_MS, "the loop would sleep"
     assert len(notes) == ROUNDS_MAX
 
 
-def test_who_is_stirred_by_the_commit_goes_on_without_delay() -> None:
+def test_a_session_woken_by_the_commit_continues_without_delay() -> None:
     site = OpenYard()
     notes: list[str] = []
 
-    class Stirring(Commits):
+    class Waking(Commits):
         def turn(self, now_ms: int) -> int:
             del now_ms
             turns.woken.append(Noted("late", notes))
             return NEVER_MS
 
-    turns = Turns(site.yard, Stirring(), None)
+    turns = Turns(site.yard, Waking(), None)
     assert turns.end(NOW_MS) == NOW_MS, "the loop would sleep"
     assert notes == []
 
@@ -170,7 +170,7 @@ class RealCommits(Commits):
         return NEVER_MS
 
 
-def test_compaction_goes_on_from_turn_to_turn() -> None:
+def test_compaction_continues_from_turn_to_turn() -> None:
     site = OpenYard(MemoryStorage())
     fill_and_empty(site, 5)
     turns = Turns(site.yard, RealCommits(site), site.compactor)

@@ -382,7 +382,7 @@ def test_too_many_waiting_drop_the_oldest_and_say_so_once() -> None:
             assert made.lines.getvalue().count("the oldest are dropped") == 1
 
 
-def test_a_second_flood_is_told_as_well() -> None:
+def test_a_second_flood_is_reported_too() -> None:
     with receiving() as receiver:
         gate = Gate(receiver.port)
         with stand(waiting_max=2, gate=gate) as made:

@@ -50,6 +50,8 @@ def test_the_repository_is_read_at_all() -> None:
         ("unsafe", "tests/a.py", "ev" + "al('1')\n"),
         ("empty-name", "tests/a.py", "class QueueManager:\n    pass\n"),
         ("empty-name", "tests/helpers.py", "A = 1\n"),
+        ("old-word", "tests/test_a.py", "def test_a_lane_is_closed():\n    pass\n"),
+        ("old-word", "tests/test_a.py", "def mould_of(a):\n    return a\n"),
         ("unchecked-type", "src/jobyard/wire/a.py", CHARTER + "A = 1  # type: ignore[misc]\n"),
     ],
 )
@@ -79,6 +81,48 @@ def test_a_breach_is_found(rule: str, path: str, text: str) -> None:
 )
 def test_what_is_allowed_is_left_alone(path: str, text: str) -> None:
     assert rules_broken(path, text) == []
+
+
+def broken_together(**texts: str) -> list[tuple[str, str]]:
+    """Return rule and subject of what is wrong with modules of the package together."""
+    sources = [tidy.source_of(f"src/jobyard/{name}.py", text) for name, text in texts.items()]
+    wide = {rule.__name__.replace("_", "-") for rule in tidy.WIDE_RULES}
+    found = tidy.judge_all(sources)
+    return [(one.rule, one.subject) for one in found if one.rule in wide]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ("A: Final = 1\n", "A: Final = 2\n", ["A"]),
+        ("A: Final = 1\n", "A: Final[int] = 2\n", ["A"]),
+        ("A = 1\n", "A: Final = 2\n", ["A"]),
+        ("Kind = int | str\n", "Kind = int\n", ["Kind"]),
+        ("A: Final = 1\n", "A: Final = 1\n", []),
+        ("A: Final = 1\n", "_A: Final = 2\n", []),
+        ("A: Final = 1\n", "class Size:\n    A: Final = 2\n", []),
+        ("A: Final = 1\n", "def f():\n    A = 2\n", []),
+        ("class Size:\n    A: Final = 1\n", "class Count:\n    A: Final = 2\n", []),
+    ],
+)
+def test_public_constants_of_one_name_have_one_value(
+    one: str, other: str, found: list[str]
+) -> None:
+    assert broken_together(a=one, b=other) == [("unique-constant", name) for name in found]
+
+
+def test_classes_of_the_package_have_different_names() -> None:
+    one = "class Counts:\n    pass\n"
+    inner = "class Other:\n    class Counts:\n        pass\n"
+    private = "class _Counts:\n    pass\n"
+    assert broken_together(a=one, b=one, c=inner) == [("unique-class", "Counts")] * 2
+    assert broken_together(a=private, b=private) == []
+
+
+def test_a_folder_has_20_modules_at_most_without_its_init() -> None:
+    full = {f"m{number}": "" for number in range(20)}
+    assert broken_together(**full, __init__="") == []
+    assert broken_together(**full, more="") == [("folder-size", "src/jobyard")]
 
 
 def test_a_file_has_600_lines_at_most() -> None:

@@ -3,7 +3,6 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from librt.strings import BytesWriter
 
 from jobyard.model.limits import ID_MAX, TUBE_NAME_SIZE_MAX, U32_MAX, U64_MAX
 from jobyard.wire.beanstalk import (
@@ -13,7 +12,6 @@ from jobyard.wire.beanstalk import (
     parse_kick_bound,
     parse_number,
     tube_name_end,
-    write_number,
 )
 
 # What lines are made of, weighted to what the rules speak of.
@@ -117,17 +115,3 @@ def test_every_byte_is_judged_alone() -> None:
     allowed = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+/;.$_()"
     for byte in range(256):
         assert is_tube_name(b"a" + bytes([byte])) == (byte in allowed)
-
-
-@given(st.one_of(st.integers(0, ID_MAX), st.integers(0, 18).map(lambda power: 10**power)))
-@example(0)
-@example(9)
-@example(10)
-@example(99)
-@example(100)
-@example(ID_MAX)
-def test_a_number_is_written_in_decimal(number: int) -> None:
-    out = BytesWriter()
-    out.write(b"<")
-    write_number(out, number)
-    assert out.getvalue() == b"<%d" % number

@@ -11,7 +11,7 @@ def test_gives_back_every_piece_in_order() -> None:
     assert message.take() == b"".join(b"%d," % at for at in range(100))
 
 
-def test_begins_anew_after_it_was_taken() -> None:
+def test_a_long_input_starts_over_after_it_was_taken() -> None:
     message = LongInput()
     message.append(b"one")
     taken = message.take()

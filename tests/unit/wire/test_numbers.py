@@ -3,6 +3,9 @@
 import math
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from librt.strings import BytesWriter
 
 from jobyard.wire.numbers import (
     FINE,
@@ -15,6 +18,7 @@ from jobyard.wire.numbers import (
     flaw_of,
     nearest,
     whole_or,
+    write_number,
 )
 
 
@@ -92,3 +96,17 @@ def test_a_float_that_is_whole(number: float, found: int) -> None:
 )
 def test_digits_of_any_length(digits: bytes, found: int) -> None:
     assert decimal(digits) == found
+
+
+@given(st.one_of(st.integers(0, MOST), st.integers(0, 18).map(lambda power: 10**power)))
+@example(0)
+@example(9)
+@example(10)
+@example(99)
+@example(100)
+@example(MOST)
+def test_a_number_is_written_in_decimal(number: int) -> None:
+    out = BytesWriter()
+    out.write(b"<")
+    write_number(out, number)
+    assert out.getvalue() == b"<%d" % number

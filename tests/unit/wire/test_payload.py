@@ -105,7 +105,7 @@ def test_msgpack_nested_too_deep_is_shown_as_bytes(level: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91", b"\xc0\xc0", b"\xdd\xff\xff\xff\xff"])
-def test_msgpack_that_is_none_is_shown_as_bytes(body: bytes) -> None:
+def test_invalid_msgpack_is_shown_as_bytes(body: bytes) -> None:
     assert b64decode(json.loads(to_json(MSGPACK, body))["$base64"]) == body
 
 

@@ -26,18 +26,6 @@ from jobyard.model.topic.config import TopicConfig
 from jobyard.model.topic.log import LogRecord, LogTopic, WriteTooLarge
 from jobyard.model.transition import Transition
 
-# Fields that mark a dead letter; stored in the meta of its record, with strings as values.
-MARK: Final = "$dead_letter_"
-FROM: Final = "$dead_letter_from"
-DELIVERIES: Final = "$dead_letter_deliveries"
-SRC_SEQ: Final = "$dead_letter_src_seq"
-JOB_ID: Final = "$dead_letter_job_id"
-REASON: Final = "$dead_letter_reason"
-ERROR: Final = "$dead_letter_error"
-CLIENT_ID: Final = "$dead_letter_client_id"
-NAME: Final = "$dead_letter_name"
-MAX_ATTEMPTS: Final = "$dead_letter_max_attempts"
-
 # Record heads, names and a configuration, in case the log has to be created.
 DEAD_LETTER_ROOM: Final = 4096
 # Making an encoder takes as long as encoding the meta of a letter.
@@ -46,6 +34,22 @@ _COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 ID_DIGITS: Final = 18
 # Of the name and the client's id of a job, in bytes.
 LABEL_MAX: Final = 256
+
+
+@final
+class LetterMark:
+    """Fields that mark a dead letter; stored in the meta of its record, with strings as values."""
+
+    PREFIX: Final = "$dead_letter_"
+    FROM: Final = "$dead_letter_from"
+    DELIVERIES: Final = "$dead_letter_deliveries"
+    SRC_SEQ: Final = "$dead_letter_src_seq"
+    JOB_ID: Final = "$dead_letter_job_id"
+    REASON: Final = "$dead_letter_reason"
+    ERROR: Final = "$dead_letter_error"
+    CLIENT_ID: Final = "$dead_letter_client_id"
+    NAME: Final = "$dead_letter_name"
+    MAX_ATTEMPTS: Final = "$dead_letter_max_attempts"
 
 
 @final
@@ -172,20 +176,20 @@ def _letter(job: Job, body: bytes, reason: str, error: str) -> LogRecord:
     details = job.details
     record_meta = None if details is None else details.record_meta
     marks = {
-        FROM: job.queue.name,
-        DELIVERIES: str(int(job.deliveries)),
-        SRC_SEQ: str(int(job.key)),
-        JOB_ID: str(int(job.id)),
-        REASON: reason,
+        LetterMark.FROM: job.queue.name,
+        LetterMark.DELIVERIES: str(int(job.deliveries)),
+        LetterMark.SRC_SEQ: str(int(job.key)),
+        LetterMark.JOB_ID: str(int(job.id)),
+        LetterMark.REASON: reason,
     }
     if error:
-        marks[ERROR] = error
+        marks[LetterMark.ERROR] = error
     if details is not None and details.custom_id:
-        marks[CLIENT_ID] = details.custom_id
+        marks[LetterMark.CLIENT_ID] = details.custom_id
     if job.policy.name != NAME_DEFAULT:
-        marks[NAME] = job.policy.name
+        marks[LetterMark.NAME] = job.policy.name
     if job.policy.max_attempts > 0:
-        marks[MAX_ATTEMPTS] = str(int(job.policy.max_attempts))
+        marks[LetterMark.MAX_ATTEMPTS] = str(int(job.policy.max_attempts))
     is_binary = job.codec == BYTES
     data = body if is_binary or job.codec == JSON else _json_of(body)
     if record_meta is None:
@@ -196,10 +200,12 @@ def _letter(job: Job, body: bytes, reason: str, error: str) -> LogRecord:
 
 def _with_marks(meta: bytes, marks: dict[str, str]) -> bytes:
     """Return a meta with some fields added; its own text is copied unchanged."""
-    if MARK.encode() in meta:
+    if LetterMark.PREFIX.encode() in meta:
         # The job was a dead letter before: the new fields replace the old ones.
         fields = {
-            name: value for name, value in json.loads(meta).items() if not name.startswith(MARK)
+            name: value
+            for name, value in json.loads(meta).items()
+            if not name.startswith(LetterMark.PREFIX)
         }
         fields.update(marks)
         return _COMPACT.encode(fields).encode()
@@ -210,7 +216,7 @@ def _with_marks(meta: bytes, marks: dict[str, str]) -> bytes:
 
 def dead_letters_for(yard: Yard, log: LogTopic, name: str, most: i64) -> list[int]:
     """Return the seqs of dead letters from a queue, oldest first; skip damaged ones."""
-    mark = f"{json.dumps(FROM)}:{json.dumps(name)}".encode()
+    mark = f"{json.dumps(LetterMark.FROM)}:{json.dumps(name)}".encode()
     found: list[int] = []
     for chunk in log.chunks:
         if not chunk.has_meta:
@@ -237,9 +243,9 @@ def read_dead_letter(yard: Yard, log: LogTopic, seq: i64) -> DeadLetter:
     text = text_at(yard.journal, chunk, slot)
     data, marked = chunk.content_of(slot, text)
     fields = json.loads(marked)
-    meta = {name: value for name, value in fields.items() if not name.startswith(MARK)}
+    meta = {name: value for name, value in fields.items() if not name.startswith(LetterMark.PREFIX)}
     labels = json.loads(b"{" + chunk.label_at(slot)[:-1] + b"}")
-    origin_id = str(fields.get(JOB_ID, ""))
+    origin_id = str(fields.get(LetterMark.JOB_ID, ""))
     record = LogRecord(
         data,
         json.dumps(meta, separators=(",", ":")).encode() if meta else b"",
@@ -247,15 +253,15 @@ def read_dead_letter(yard: Yard, log: LogTopic, seq: i64) -> DeadLetter:
         labels.get("$node", ""),
         is_binary=chunk.is_binary(slot, text),
     )
-    letter = DeadLetter(record, _number_in(origin_id), str(fields.get(FROM, "")))
-    letter.name = _text_in(fields.get(NAME, ""))
-    letter.job_id = _text_in(fields.get(CLIENT_ID, ""))
-    letter.max_attempts = _number_in(str(fields.get(MAX_ATTEMPTS, "")))
+    letter = DeadLetter(record, _number_in(origin_id), str(fields.get(LetterMark.FROM, "")))
+    letter.name = _text_in(fields.get(LetterMark.NAME, ""))
+    letter.job_id = _text_in(fields.get(LetterMark.CLIENT_ID, ""))
+    letter.max_attempts = _number_in(str(fields.get(LetterMark.MAX_ATTEMPTS, "")))
     return letter
 
 
 def _number_in(text: str) -> int:
-    """Return a number in a letter; 0 for what is none of ours, since clients write letters too."""
+    """Return a number in a letter; 0 for any other text, which a client may have written."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= ID_DIGITS
     return int(text) if is_number else 0
 

@@ -57,7 +57,7 @@ _MORE_ROOM: Final = 1024
 # How many bytes of results of children that are done already are stored with a parent at once.
 _LINKED_VALUES_MAX: Final = 1 << 20
 # Otherwise each parent in a chain would repeat the names of all jobs below it.
-ERROR_MAX: Final = 1024
+CHILD_ERROR_MAX: Final = 1024
 
 
 # -- events and serving ------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
     own: i64 = 2 * (STATE_SIZE + END_ROOM + GONE_SIZE + _size(child)) + value_size
     own += _bases_room(child) + _lease_room(child.queue) + _successor_room(child)
     room: i64 = own
-    told: list[Job] = []
+    parents: list[Job] = []
     # A job has at most one parent, so the jobs that fail with it form a single chain.
     doomed: Job | None = child
     while doomed is not None:
@@ -109,15 +109,15 @@ def make_room(yard: Yard, child: Job, value_size: i64) -> None:
                 continue
             label_size: i64 = 4 * len(member.label)
             room += _change_room(2 * (value_size + label_size + _BLAME_ROOM))
-            told.append(parent)
+            parents.append(parent)
             if failure_of(parent, one) == CHILD_FAILS_PARENT:
                 doomed = parent
                 room += _bases_room(parent)
-                size = min(value_size + label_size + _BLAME_ROOM, 4 * ERROR_MAX)
+                size = min(value_size + label_size + _BLAME_ROOM, 4 * CHILD_ERROR_MAX)
         value_size = size
-    for parent in told:
+    for parent in parents:
         if not journal.has_room_for_change(parent, room):
-            _reserve(yard, room + _states_room(told))
+            _reserve(yard, room + _states_room(parents))
             return
 
 
@@ -263,7 +263,7 @@ def blame(yard: Yard, parent: Job, child: Job, error: str, freed: list[Queue], n
     else:
         assert how == CHILD_FAILS_PARENT
         name = member.label[len(child.queue.name) + 1 :]
-        why = f"Child job {name} failed: {error}"[:ERROR_MAX]
+        why = f"Child job {name} failed: {error}"[:CHILD_ERROR_MAX]
         _fail_parent(yard, parent, member, value, why, now_ms)
         return why
     return ""

@@ -30,6 +30,7 @@ from jobyard.engine.jobs.put import (
 from jobyard.engine.jobs.take import offer
 from jobyard.engine.jobs.unique_keys import claim, room_to_claim
 from jobyard.engine.state.yard import Yard
+from jobyard.model.ahead import EncodedAhead
 from jobyard.model.details import JobDetails
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.policy import DURABLE
@@ -38,6 +39,7 @@ from jobyard.model.queue import Queue
 __all__ = [
     "Links",
     "commit",
+    "enter_all",
     "put_new_job",
     "reserve",
     "reserve_all",
@@ -149,6 +151,24 @@ def reserve_all(
         reserve_and_evict_all(yard, topics, queues, new_jobs, room, now_ms)
     else:
         make_room(yard, room, now_ms)
+
+
+# -- enter a write -----------------------------------------------------------------------------
+
+
+def enter_all(
+    yard: Yard, queue: Queue, jobs: list[Job], ahead: EncodedAhead | None, now_ms: i64
+) -> None:
+    """Add all jobs of one write to a queue, with consecutive seqs; room was reserved for them.
+
+    The next seq of the queue is what `free_seqs` returned for that many. `ahead` holds the records
+    of the jobs if they were encoded before. Clients that wait are not served yet.
+    """
+    for job in jobs:
+        enter(yard, job, now_ms, ahead)
+    topic_state = queue.topic_state
+    if topic_state is not None:
+        topic_state.last_write_ms = now_ms
 
 
 # -- deduplicate, enter and link ---------------------------------------------------------------

@@ -426,16 +426,16 @@ def _why_missed(refusal: YardFull) -> str:
         return "Job too large for its topic"
     if isinstance(refusal, TopicFull):
         return "Topic full"
-    # A log that has the name of the queue says so.
+    # A log has the name of the queue.
     return str(refusal) or "Storage full"
 
 
 def _publish(yard: Yard, what: str, cron: Cron, key: str, value: str, now_ms: i64) -> None:
     if yard.bus.is_on:
-        told: dict[str, object] = {"name": cron.name, "queue": cron.queue}
+        fields: dict[str, object] = {"name": cron.name, "queue": cron.queue}
         if key:
-            told[key] = value
-        yard.bus.note(what, told, now_ms)
+            fields[key] = value
+        yard.bus.note(what, fields, now_ms)
 
 
 def _put(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> None:

@@ -20,15 +20,19 @@ from jobyard.model.topic.log import LogTopic, next_alive, next_dead
 from jobyard.model.topic.log_chunk import LogChunk
 from jobyard.model.topic.log_rows import META_FRAME_SIZE, base64_of, data_from, is_binary_at
 
-# Columns that are cut out of the text of records.
-META: Final = 1
-DATA: Final = 2
-VALUES: Final = 4
-
 # The sizes of `"$tag":` and `"$node":`.
 _TAG_SIZE: Final = 7
 _NODE: Final = b'"$node":'
 _NODE_SIZE: Final = 8
+
+
+@final
+class RecordText:
+    """Columns that are cut out of the text of records; bits."""
+
+    META: Final = 1
+    DATA: Final = 2
+    VALUES: Final = 4
 
 
 @final
@@ -38,9 +42,9 @@ class LogColumns:
     def __init__(self, after_seq: i64, wanted: int) -> None:
         # If no text is wanted, none is read; columns of text that are not wanted stay empty.
         self.has_text: bool = wanted != 0
-        self.has_meta: bool = wanted & META != 0
-        self.has_data: bool = wanted & DATA != 0
-        self.has_values: bool = wanted & VALUES != 0
+        self.has_meta: bool = wanted & RecordText.META != 0
+        self.has_data: bool = wanted & RecordText.DATA != 0
+        self.has_values: bool = wanted & RecordText.VALUES != 0
         self.seqs = NumberColumn()
         # Wall clock, in microseconds.
         self.times = NumberColumn()
@@ -94,7 +98,7 @@ def columns_between(
     to_seq: i64,
     rows_max: i64,
     bytes_max: i64,
-    wanted: int = META | DATA,
+    wanted: int = RecordText.META | RecordText.DATA,
 ) -> LogColumns:
     """Return the next records after `after_seq`, up to `to_seq`, as many as fit on a page.
 

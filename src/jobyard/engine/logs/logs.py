@@ -50,7 +50,7 @@ from jobyard.model.topic.log import (
     WriteTooLarge,
     next_alive,
 )
-from jobyard.model.topic.log_chunk import CHUNK_ROWS, META_SIZE_MAX
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS, META_SIZE_MAX
 from jobyard.model.topic.log_rows import LogRows, binary_text
 
 # How often expired records are removed if no client reads or appends.
@@ -326,7 +326,7 @@ def append_drafted(yard: Yard, log: LogTopic, items: LogRows, key: str, now_ms: 
     if floor >= items.first_seq:
         trim(yard, log, now_ms)
     _notify_readers(log)
-    if len(items.seqs) > CHUNK_ROWS:
+    if len(items.seqs) > LOG_CHUNK_ROWS:
         yard.tasks.leave_less(len(items.seqs) // ROWS_PER_UNIT)
     return appended
 

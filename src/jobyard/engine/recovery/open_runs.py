@@ -57,12 +57,12 @@ class OpenRuns:
         self._journal = journal
         self._runs: dict[int, OpenRun] = {}
         self._epoch: i64 = 0
-        # The time of the last thing known of each boot that left runs open.
+        # The time of the last record of each boot that left runs open.
         self._ends: dict[int, int] = {}
         self._names: dict[tuple[int, int], bytes] = {}
 
     def enter(self, epoch: i64) -> None:
-        """Go on with a batch of a boot."""
+        """Begin the next batch of a boot."""
         if epoch != self._epoch:
             if self._runs:
                 self._ends[int(self._epoch)] = int(self._journal.newest_event_ms)
@@ -80,10 +80,10 @@ class OpenRuns:
         self._runs.pop(int(job_id), None)
 
     def abandon(self, yard: Yard, floor: i64) -> None:
-        """Append and commit a row for each run that nobody goes on with, in order of the claims.
+        """Append and commit a row for each run that was left open, in the order of the claims.
 
-        Runs from before record `floor` are left out: their claims cannot be read, and what ended
-        them may be lost.
+        Runs from before record `floor` are left out: their claims cannot be read, and the
+        records of their ends may be lost.
         """
         journal = self._journal
         self.enter(journal.epoch)
@@ -98,7 +98,7 @@ class OpenRuns:
             try:
                 self._append(left)
             except StorageFull:
-                # The disk has less than it said; the rest waits for the next start.
+                # The disk has less room than it reported; the rest waits for the next start.
                 journal.is_short = True
             journal.commit()
 

@@ -19,7 +19,7 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import YardFull
-from jobyard.journal.format.key_record import KEYS_MAX, KeyRows, keys_length
+from jobyard.journal.format.key_record import KEYS_PER_RECORD, KeyRows, keys_length
 from jobyard.journal.format.record import ENTRY_SIZE
 from jobyard.model.entry import Entry, EntryKind
 from jobyard.model.limits import NEVER_MS
@@ -132,10 +132,10 @@ def remember_keys(
             journal.next_queue += 1
             yard.key_tables[table.number] = table
             _note_table(yard, table)
-        for start in range(0, len(seqs), KEYS_MAX):
+        for start in range(0, len(seqs), KEYS_PER_RECORD):
             rows = KeyRows(table.number, first_seq, now_ms)
-            rows.digests = keys.fresh[start : start + KEYS_MAX]
-            rows.seqs = seqs[start : start + KEYS_MAX]
+            rows.digests = keys.fresh[start : start + KEYS_PER_RECORD]
+            rows.seqs = seqs[start : start + KEYS_PER_RECORD]
             rows.times = [int(now_ms)] * len(rows.seqs)
             journal.append_keys(rows)
         segment = journal.hot.number

@@ -27,7 +27,7 @@ from jobyard.engine.topics.topic_queue import (
 from jobyard.errors import Refused, YardFull
 from jobyard.journal.format.record import ENTRY_SIZE
 from jobyard.model.entry import Entry, EntryKind
-from jobyard.model.lease import Lease, Proof
+from jobyard.model.lease import Lease
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
 from jobyard.model.topic.claim_set import ClaimSet, claim_key, decode_claim_set
@@ -58,7 +58,7 @@ def live_lease(yard: Yard, claim_set: ClaimSet, each: i64, now_ms: i64) -> Lease
     queue = yard.queues.get(claim_set.queue)
     job = None if queue is None else jobs_by_seq_of(queue).find(i64(claim_set.seqs[each]))
     lease = None if job is None else job.lease
-    if lease is None or lease.terms.proof != Proof.NODE or lease.terms.label != claim_set.node:
+    if lease is None or not lease.terms.is_node(claim_set.node):
         return None
     if lease.sort_key <= now_ms or lease_name(yard, lease) != claim_set.names[each]:
         return None

@@ -4,7 +4,7 @@ An end whose lease is lost is skipped, with the reason, and never stops the othe
 before `apply_end`.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -14,13 +14,15 @@ from jobyard.engine.jobs.finish import bury, finish
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.yard import Yard
 from jobyard.engine.topics.topic_queue import return_job
-from jobyard.journal.format.record import END_SIZE, LEASE_SIZE, STATE_SIZE
+from jobyard.journal.format.record import END_ROOM, LEASE_ROOM, STATE_SIZE
 from jobyard.model.details_codec import size_of
 from jobyard.model.family import counts_attempts
 from jobyard.model.job import DEAD, DONE, Job
-from jobyard.model.lease import Lease, Proof
 from jobyard.model.members import TAG_SIZE
 from jobyard.model.queue import Queue
+
+if TYPE_CHECKING:
+    from jobyard.model.lease import Lease
 
 # Notes about a job that waits for others, or that others wait for.
 _LINK_ROOM: Final = 1024
@@ -128,7 +130,7 @@ def _reason(yard: Yard, job: Job | None, end: RunEnd, now_ms: i64) -> str:
     lease = job.lease
     if lease is None:
         return SkipReason.EXPIRED
-    if lease.terms.proof != Proof.NODE or lease.terms.label != end.node:
+    if not lease.terms.is_node(end.node):
         return SkipReason.OTHER_HOLDER
     if end.lease_id and end.lease_id != lease_name(yard, lease):
         # The same node has claimed it again since.
@@ -140,7 +142,8 @@ def _room_of(job: Job, end: RunEnd) -> i64:
     details = job.details
     weight: i64 = 0 if details is None else size_of(details)
     error_size: i64 = len(end.error.encode()) + TAG_SIZE
-    room = STATE_SIZE + END_SIZE + LEASE_SIZE + weight + error_size
+    # A new segment repeats the state and the worker's name; an end repeats the client's id.
+    room = STATE_SIZE + END_ROOM + LEASE_ROOM + 2 * weight + error_size
     if counts_attempts(job.family) or (details is not None and details.members is not None):
         room += _LINK_ROOM + weight
     if _makes_letter(job, end):

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64
 
 from jobyard.engine.jobs.put import (
-    enter,
     free_seqs,
     make_job,
     reserve_and_evict,
     room_for_all,
     way_room,
 )
+from jobyard.engine.jobs.put_transaction import enter_all
 from jobyard.engine.logs.logs import WriteDraft, append_drafted, draft, floor_for
 from jobyard.engine.state.record_keys import (
     check_new_keys,
@@ -33,7 +33,7 @@ from jobyard.engine.topics.job_batch import JobBatch, NewRecord
 from jobyard.engine.topics.staged_rows import StagedRow, read_staged
 from jobyard.engine.topics.topic_setup import config_of, remember_job_keys, set_queue_config
 from jobyard.errors import Refused
-from jobyard.journal.batches import END_ROOM
+from jobyard.journal.batches import RESERVED_PER_JOB
 from jobyard.journal.format.log_record import head_bytes, log_length
 from jobyard.model.ahead import EncodedAhead
 from jobyard.model.limits import INLINE_BODY_MAX
@@ -213,7 +213,7 @@ class CommitTarget:
         return 0 if keys is None else len(keys.fresh) * KEY_MEMORY
 
     def promise(self, sign: i64) -> None:
-        """Keep the room that was checked while other things change; with -1 no longer."""
+        """Reserve the memory that was checked while other things change; -1 ends that."""
         bodies = self._yard.bodies
         bodies.promise(sign * self.memory(), sign * self.pinned())
 
@@ -399,7 +399,7 @@ class QueueTarget(CommitTarget):
         queue = self._queue
         count: i64 = len(self._jobs)
         room = room_for_all(queue, self._batch.new_jobs, self._batch.whole_room())
-        return room + self._way_room + END_ROOM * count + self.keys_room() + _SLACK
+        return room + self._way_room + RESERVED_PER_JOB * count + self.keys_room() + _SLACK
 
     def make_way(self, now_ms: i64) -> None:
         """Evict the oldest jobs if the caps require it."""
@@ -421,13 +421,7 @@ class QueueTarget(CommitTarget):
         queue.next_seq = first_seq
         if self.keys is not None:
             remember_job_keys(yard, queue, self.keys, first_seq, now_ms)
-        first_id = yard.journal.next_id
-        for job in self._jobs:
-            enter(yard, job, now_ms, self._ahead, first_id)
-            if job.details is not None and job.details.custom_id:
-                yard.names.custom.put(job.details.custom_id, job)
-        if queue.topic_state is not None:
-            queue.topic_state.last_write_ms = now_ms
+        enter_all(yard, queue, self._jobs, self._ahead, now_ms)
         held_offers = yard.txns.held_offers
         assert held_offers is not None
         held_offers.append(queue)

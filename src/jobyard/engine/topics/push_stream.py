@@ -111,7 +111,7 @@ class PushStream(Holder, ClaimWaiter):
             )
 
     def proceed(self, now_ms: i64) -> None:
-        """Take jobs again: the worker has room once more."""
+        """Take jobs again: the worker has room again."""
         if self.is_open:
             self._stand(now_ms)
 
@@ -139,7 +139,7 @@ class PushStream(Holder, ClaimWaiter):
         self._worker.queue_gone()
 
     def waited_enough(self, waiter: Waiter, *, is_deadline_soon: bool) -> None:  # noqa: ARG002
-        """Close: a stream waits for ever, so its queue is gone."""
+        """Close: a stream has no deadline, so its queue is gone."""
         self._waiter = None
         self.close(self._yard.now_ms)
         self._worker.queue_gone()

@@ -28,8 +28,8 @@ from jobyard.engine.jobs.finish import bury, fail, finish, release, touch
 from jobyard.engine.jobs.lease_events import defer_lease_events, send_lease_events
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.jobs.move import kick, remove
-from jobyard.engine.jobs.put import enter, evict_excess, free_seqs, make_job, room_for_all
-from jobyard.engine.jobs.put_transaction import reserve
+from jobyard.engine.jobs.put import evict_excess, free_seqs, make_job, room_for_all
+from jobyard.engine.jobs.put_transaction import enter_all, reserve
 from jobyard.engine.jobs.take import offer, take_one
 from jobyard.engine.logs.erase import erase_seqs
 from jobyard.engine.state.record_keys import keys_room, owner_seq_of
@@ -190,11 +190,10 @@ def produce_batch(
         remember_write(yard, queue, key, first_seq, len(new_jobs), now_ms)
     if keys is not None:
         remember_job_keys(yard, queue, keys, first_seq, now_ms)
-    for new_job in new_jobs:
-        enter(yard, make_job(queue, new_job), now_ms)
+    jobs = [make_job(queue, new_job) for new_job in new_jobs]
+    enter_all(yard, queue, jobs, None, now_ms)
     appended = yard.journal.appended
     if queue.topic_state is not None:
-        queue.topic_state.last_write_ms = now_ms
         evict_excess(yard, queue, len(new_jobs), batch.size, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
@@ -459,12 +458,7 @@ def _held(
     for each, seq in enumerate(seqs):
         job = jobs_by_seq.find(seq) if 0 < seq < end else None
         lease = None if job is None or seq in seen else job.lease
-        if (
-            lease is None
-            or lease.terms.proof != Proof.NODE
-            or lease.terms.label != node
-            or lease.sort_key <= now_ms
-        ):
+        if lease is None or not lease.terms.is_node(node) or lease.sort_key <= now_ms:
             ended.skipped.append(seq)
             continue
         if lease_ids is not None and lease_ids[each] not in ("", lease_name(yard, lease)):

@@ -17,15 +17,15 @@ from typing import Final, final
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
 from mypy_extensions import i32, i64
 
+from jobyard.journal.format.log_record import SPAN_MAX
+
 KIND_KEYS: Final = 21
 
 KEYS_SIZE: Final = 32
 KEY_SIZE: Final = 24
 # Keys of one record, so that compaction can look at them in slices.
-KEYS_MAX: Final = 2048
+KEYS_PER_RECORD: Final = 2048
 _DIGEST_SIZE: Final = 16
-# Seqs and times have four bytes, relative to those of the record.
-SPAN_MAX: Final = (1 << 31) - 1
 
 
 @final
@@ -49,7 +49,7 @@ class KeyRows:
     def may_take(self, seq: i64, at_ms: i64) -> bool:
         """Return whether a key fits into the same record."""
         return (
-            len(self.digests) < KEYS_MAX
+            len(self.digests) < KEYS_PER_RECORD
             and -SPAN_MAX <= seq - self.first_seq <= SPAN_MAX
             and -SPAN_MAX <= at_ms - self.at_ms <= SPAN_MAX
         )
@@ -57,13 +57,13 @@ class KeyRows:
 
 def keys_length(count: i64) -> i64:
     """Return the size of the records of some keys."""
-    return KEYS_SIZE * ((count + KEYS_MAX - 1) // KEYS_MAX) + KEY_SIZE * count
+    return KEYS_SIZE * ((count + KEYS_PER_RECORD - 1) // KEYS_PER_RECORD) + KEY_SIZE * count
 
 
 def write_keys(out: BytesWriter, rows: KeyRows) -> None:
     """Encode a KEYS."""
     count: i64 = len(rows.digests)
-    assert count <= KEYS_MAX
+    assert count <= KEYS_PER_RECORD
     write_i64_le(out, KIND_KEYS | keys_length(count) << 32)
     write_i32_le(out, i32(rows.table))
     write_i32_le(out, i32(count))

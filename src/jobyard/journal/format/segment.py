@@ -35,8 +35,8 @@ from mypy_extensions import i32, i64
 from jobyard.journal.format.sums import BLOCK, encode_sums
 
 # 3 added logs, 4 sums, 5 who ran a job. Older ones are read too: their records show what they lack.
-FORMAT: Final = 5
-FORMAT_OLDEST: Final = 2
+SEGMENT_FORMAT: Final = 5
+SEGMENT_FORMAT_OLDEST: Final = 2
 SEGMENT_MAGIC: Final = b"JOBYARD\n"
 BATCH_MAGIC: Final = 0x5442594A
 BATCH_MAGIC_BYTES: Final = b"JYBT"
@@ -140,7 +140,7 @@ def encode_segment_header(
     """Return the first 64 bytes of a segment."""
     out = BytesWriter()
     out.write(SEGMENT_MAGIC)
-    write_i32_le(out, FORMAT)
+    write_i32_le(out, SEGMENT_FORMAT)
     write_i32_le(out, i32(segment.number))
     write_i32_le(out, i32(epoch))
     write_i32_le(out, i32(segment.temperature))

@@ -39,7 +39,7 @@ from jobyard.model.entry import EntryKind
 from jobyard.model.family import FAMILY_NAMES
 from jobyard.model.job import BLOCKED, DEAD, DELAYED, DONE, GONE, LEASED, READY
 from jobyard.model.limits import NEVER_MS
-from jobyard.model.members import MemberState
+from jobyard.model.members import TAG_SIZE, MemberState
 from jobyard.model.policy import NAME_DEFAULT, name_in, policy_key
 from jobyard.model.topic.history_row import (
     ABANDONED,
@@ -56,7 +56,6 @@ WINDOW_MAX: Final = 1 << 20
 ROW_BYTES: Final = 256
 # Leases of glide-mq and of queues that do not look for stalled jobs last so long: for ever.
 _ENDLESS_MS: Final = NEVER_MS // 2
-TAG_SIZE: Final = 5
 
 
 def _words(pairs: list[tuple[int, str]]) -> list[str]:

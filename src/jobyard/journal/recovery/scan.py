@@ -23,10 +23,10 @@ from jobyard.journal.format.record import PUT_SIZE
 from jobyard.journal.format.segment import (
     BATCH_HEADER_SIZE,
     BATCH_MAGIC,
-    FORMAT,
-    FORMAT_OLDEST,
     SEAL_MAGIC,
     SEAL_SIZE,
+    SEGMENT_FORMAT,
+    SEGMENT_FORMAT_OLDEST,
     SEGMENT_HEADER_SIZE,
     SEGMENT_MAGIC,
     BatchHead,
@@ -233,9 +233,9 @@ class Recovery:
             and header.startswith(SEGMENT_MAGIC)
             and read_i64_le(header, 56) == crc32(header[:56])
         )
-        if whole and read_i32_le(header, 8) > FORMAT:
+        if whole and read_i32_le(header, 8) > SEGMENT_FORMAT:
             raise JournalNewer(name, 8, "written by a newer version of Jobyard: use that version")
-        if whole and read_i32_le(header, 8) < FORMAT_OLDEST:
+        if whole and read_i32_le(header, 8) < SEGMENT_FORMAT_OLDEST:
             raise JournalNewer(name, 8, "written by a version of Jobyard that is too old to read")
         if not whole or read_i32_le(header, 12) != number:
             # A header is synced before the first batch is written, so a bad one means that there

@@ -7,7 +7,7 @@ in at most one heap at a time. An append list orders them by `key`, which never 
 from mypy_extensions import i32, i64, mypyc_attr
 
 # `pos` of an item that is in no heap.
-NOWHERE = -1
+NO_SLOT = -1
 
 
 @mypyc_attr(acyclic=True)

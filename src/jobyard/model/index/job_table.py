@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from jobyard.model.job import Job
 
 PAGE_BITS = 12
-PAGE_SIZE = 1 << PAGE_BITS
+IDS_PER_PAGE = 1 << PAGE_BITS
 # Below this many survivors a page costs more than dict entries would.
 SPARSE = 256
 

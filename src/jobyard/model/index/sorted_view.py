@@ -25,7 +25,7 @@ _SLACK: Final = 64
 _MOVED_MAX: Final = 1024
 # Before and after all entries.
 LOWEST: Final = -(1 << 62)
-LAST: Final = 1 << 62
+HIGHEST: Final = 1 << 62
 
 
 @final
@@ -143,9 +143,9 @@ class SortedView:
 
     def renew(self, newest: list[Job], count: i64) -> None:
         """Apply all changes; `newest` are the jobs beyond `seen_seq`, `count` jobs belong here."""
-        self.look_at_changes(LAST)
+        self.look_at_changes(HIGHEST)
         self.take_in(newest)
-        self.sweep(count, LAST)
+        self.sweep(count, HIGHEST)
 
     def take_in(self, newest: list[Job]) -> None:
         """Add new jobs; the first must be the next one beyond `seen_seq`."""
@@ -334,13 +334,13 @@ class SortedView:
 
     def page(self, start: i64, count: i64, *, is_reversed: bool) -> list[Job]:
         """Return up to `count` jobs after the first `start`."""
-        return self._all(LOWEST, LAST, start, count, is_reversed=is_reversed)
+        return self._all(LOWEST, HIGHEST, start, count, is_reversed=is_reversed)
 
     def _all(self, low: i64, high: i64, start: i64, count: i64, *, is_reversed: bool) -> list[Job]:
-        wanted: i64 = LAST if count < 0 else start + count
+        wanted: i64 = HIGHEST if count < 0 else start + count
         found: list[Job] = []
         place: i64 = high if is_reversed else low
-        key: i64 = LAST if is_reversed else LOWEST
+        key: i64 = HIGHEST if is_reversed else LOWEST
         bound = low if is_reversed else high
         while len(found) < wanted:
             most = min(max(wanted - len(found), _SLACK), _CHUNK)

@@ -2,7 +2,7 @@
 
 A key is not stored, only its digest of 128 bits, made by BLAKE2b: two keys of one topic with the
 same digest would count as one key, but even among 2^40 keys the odds are below one in 10^14, and
-nobody can search for a pair on purpose. Keys stand in pages in the order of their age, as columns
+finding a pair on purpose is infeasible. Keys stand in pages in the order of their age, as columns
 of numbers; an index of small buckets (linear hashing, see `index/sharded_dict.py`) has eight bytes
 for each: the number of the key and 15 bits of its digest. That makes about 54 bytes a key, and no
 step that moves more than one bucket.

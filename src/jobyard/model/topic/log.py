@@ -17,7 +17,7 @@ from mypy_extensions import i32, i64, mypyc_attr, trait
 
 from jobyard.errors import YardFull
 from jobyard.model.index.recent_keys import RecentKeys
-from jobyard.model.topic.log_chunk import ALIVE_SLOT, CHUNK_ROWS, DEAD_SLOT, LogChunk
+from jobyard.model.topic.log_chunk import ALIVE_SLOT, DEAD_SLOT, LOG_CHUNK_ROWS, LogChunk
 from jobyard.model.topic.log_rows import binary_size
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class LogRecord:
 
 @final
 class Tombstone:
-    """What a reader gets that comes too late for some records."""
+    """Marks records that were removed before a reader reached them."""
 
     def __init__(
         self, gap_from: i64, gap_to: i64, reason: str, earliest_seq: i64, head_seq: i64
@@ -300,7 +300,7 @@ class LogTopic:
         while start < count:
             seq = rows.first_seq + start
             chunk = self._open_chunk(seq, is_joining=count == 1)
-            end = min(count, start + chunk.base + CHUNK_ROWS - seq)
+            end = min(count, start + chunk.base + LOG_CHUNK_ROWS - seq)
             memory = chunk.memory
             size = chunk.bytes
             chunk.extend(rows, start, end, segment)
@@ -508,7 +508,7 @@ class LogTopic:
 
 def chunk_base(seq: i64) -> i64:
     """Return the first seq of the chunk that a seq belongs to."""
-    return (seq - 1) // CHUNK_ROWS * CHUNK_ROWS + 1
+    return (seq - 1) // LOG_CHUNK_ROWS * LOG_CHUNK_ROWS + 1
 
 
 def next_alive(chunk: LogChunk, slot: i64) -> i64:

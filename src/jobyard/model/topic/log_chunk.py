@@ -27,7 +27,7 @@ from jobyard.model.topic.log_rows import (
     is_binary_at,
 )
 
-CHUNK_ROWS: Final = 1024
+LOG_CHUNK_ROWS: Final = 1024
 # Longer texts are never joined: it saves little, and costs a copy.
 JOINED_SIZE_MAX: Final = 1 << 20
 # Its size is stored in two bytes; the door allows less.

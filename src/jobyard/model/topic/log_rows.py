@@ -101,7 +101,7 @@ def _is_marked(data: bytes) -> bool:
 def text_of(seq: i64, middle: bytes, body: bytes) -> bytes:
     """Return the text of a record; `middle` is from the end of the seq to the body."""
     if _is_marked(body):
-        # The key is longer than that of JSON, which nothing but this begins with.
+        # The body begins with the rest of a longer key, as no JSON text does.
         middle = middle[:-2]
     return b"".join([b',{"$seq":', str(int(seq)).encode(), middle, body, b"}"])
 

@@ -42,8 +42,8 @@ from jobyard.wire.beanstalk import (
     parse_kick_bound,
     parse_number,
     tube_name_end,
-    write_number,
 )
+from jobyard.wire.numbers import write_number
 from jobyard.wire.payload import to_raw
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The answer to `list-tubes`, made in slices because there may be very many tubes."""
 
-from typing import Final, final
+from typing import final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -8,9 +8,8 @@ from mypy_extensions import i64
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import Yard
 from jobyard.protocols.beanstalk.commands import INTERNAL_ERROR
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.wire.beanstalk import is_tube_name
-
-PIECE_SIZE: Final = 256 << 10
 
 
 @final

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from jobyard.model.job import Job
 from jobyard.protocols.bunqueue.ids import id_bytes
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.wire.msgpack.write import (
     FRAME_HEADER_SIZE,
     LongRaw,
@@ -22,8 +23,6 @@ from jobyard.wire.msgpack.write import (
     write_value,
 )
 
-# A piece exceeds this by less than one item.
-PIECE_SIZE: Final = 256 << 10
 # Less than a frame, which holds more than a page of jobs. A page ends early at this size.
 PAGE_BYTES_MAX: Final = 48 << 20
 # Writing this many bytes costs one unit of work.

@@ -240,8 +240,8 @@ class Webhooks(Listener):
                 webhook.failures += 1
             webhook.is_changed = True
             if self.observer is not None:
-                told: dict[str, object] = {"webhookId": webhook.id, "url": webhook.url}
-                self.observer.publish("webhook:fired" if is_done else "webhook:failed", told)
+                fields: dict[str, object] = {"webhookId": webhook.id, "url": webhook.url}
+                self.observer.publish("webhook:fired" if is_done else "webhook:failed", fields)
         for webhook in self.by_id.values():
             if webhook.is_changed and now_ms - webhook.written_ms >= WRITE_MS:
                 self._write_lazily(webhook, now_ms)

@@ -116,20 +116,20 @@ class Workers:
             self._write(worker)
         if self.observer is not None:
             if was_busy and worker.active == 0:
-                told: dict[str, object] = {"workerId": worker.id}
-                told["processedJobs"] = int(worker.processed)
-                self.observer.publish("worker:idle", told)
+                fields: dict[str, object] = {"workerId": worker.id}
+                fields["processedJobs"] = int(worker.processed)
+                self.observer.publish("worker:idle", fields)
             self._publish_failures(self.observer, worker, failed_before)
 
     def _publish_failures(self, observer: CommandObserver, worker: Worker, before: i64) -> None:
         for step in FAILED_STEPS:
             if before < step <= worker.failed:
                 rate = float(worker.failed) / float(worker.processed + worker.failed)
-                told: dict[str, object] = {"workerId": worker.id, "name": worker.name}
-                told["failedJobs"] = int(worker.failed)
-                told["processedJobs"] = int(worker.processed)
-                told["failureRate"] = round(rate, 3)
-                observer.publish("worker:error", told)
+                fields: dict[str, object] = {"workerId": worker.id, "name": worker.name}
+                fields["failedJobs"] = int(worker.failed)
+                fields["processedJobs"] = int(worker.processed)
+                fields["failureRate"] = round(rate, 3)
+                observer.publish("worker:error", fields)
                 return
 
     def dismiss(self, worker_id: str) -> bool:
@@ -157,8 +157,8 @@ class Workers:
             if now_ms - worker.seen_ms >= LOST_MS:
                 self.dismiss(worker.id)
                 if self.observer is not None:
-                    told: dict[str, object] = {"workerId": worker.id, "name": worker.name}
-                    self.observer.publish("worker:removed-stale", told)
+                    fields: dict[str, object] = {"workerId": worker.id, "name": worker.name}
+                    self.observer.publish("worker:removed-stale", fields)
 
     def serves(self, queue: str, now_ms: i64) -> bool:
         """Return whether an active worker serves a queue."""

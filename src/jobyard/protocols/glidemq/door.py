@@ -10,7 +10,7 @@ from jobyard.model.secrets import is_digest_of
 from jobyard.protocols.glidemq.events import QueueEvents
 from jobyard.protocols.glidemq.keyspace.finder import QueueProjections
 from jobyard.protocols.glidemq.keyspace.key_names import (
-    WORKER,
+    WORKER_FAMILY,
     KeyName,
     parse_key,
     refuse_family,
@@ -118,7 +118,7 @@ class GlidemqDoor(Register):
     def sign_off(self, key: bytes, now_ms: i64) -> None:
         """Sign off a worker whose registration was deleted: that is the last thing workers do."""
         name = parse_key(key)
-        if name.family != WORKER:
+        if name.family != WORKER_FAMILY:
             return
         consumer = text_of(name.rest)
         for session in self.sessions.values():

@@ -21,7 +21,7 @@ LONG_TRANSACTION: Final = (
     "ERR transaction too large: it would keep all other clients waiting while it runs. Send "
     "several smaller ones, or a plain pipeline (in redis-py: transaction=False)"
 )
-TOO_LONG: Final = (
+TRANSACTION_TOO_LONG: Final = (
     "ERR too much work for a transaction, which runs in one piece: request less, or use no MULTI"
 )
 NO_SCRIPTS: Final = (

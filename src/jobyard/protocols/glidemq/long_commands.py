@@ -16,7 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 from jobyard.engine.state.tasks import Task, TaskOwner
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.client import Blocked
-from jobyard.protocols.glidemq.errors import TOO_LONG, Wrong
+from jobyard.protocols.glidemq.errors import TRANSACTION_TOO_LONG, Wrong
 
 if TYPE_CHECKING:
     from librt.strings import BytesWriter
@@ -207,13 +207,13 @@ def when_up_to_date(call: Call, keys: list[RedisKey], run: Callable[[], None]) -
 def _do_at_once(task: Task, units: i64, left: i64, now_ms: i64) -> i64:
     """Run a whole task; refuse one that is too long while nothing has changed."""
     if units > left:
-        raise Wrong(TOO_LONG)
+        raise Wrong(TRANSACTION_TOO_LONG)
     most: i64 = left + 1
     done = task.step(most, now_ms)
     is_over = done < most
     if task.is_reading and not is_over:
         task.abandon()
-        raise Wrong(TOO_LONG)
+        raise Wrong(TRANSACTION_TOO_LONG)
     while not is_over:
         is_over = task.step(most, now_ms) < most
     return min(max(done, units), left)
@@ -223,7 +223,7 @@ def pour(call: Call, pieces: Pieces) -> None:
     """Answer with parts, of which there may be many."""
     session = call.session
     if 0 <= session.units_left < pieces.count:
-        raise Wrong(TOO_LONG)
+        raise Wrong(TRANSACTION_TOO_LONG)
     if session.units_left >= 0 or pieces.count <= SHORT_ANSWER_ITEMS:
         session.units_left -= pieces.count if session.units_left >= 0 else 0
         pieces.write_all(call.out)

@@ -13,6 +13,7 @@ from mypy_extensions import i64, trait
 from jobyard.engine.glidemq.add import GlideTables
 from jobyard.engine.glidemq.finish import reclaim_lost
 from jobyard.engine.glidemq.move import unstage
+from jobyard.engine.jobs.finish import STALLS_MAX
 from jobyard.engine.state.timers import Alarm
 from jobyard.engine.state.yard import Yard
 from jobyard.model.limits import NEVER_MS
@@ -20,8 +21,6 @@ from jobyard.model.queue import Queue
 
 # How long a job waits for a worker to promote it: the interval at which workers check.
 WAIT_MS: Final = 5000
-# How often a job may lose its worker; workers use the same limit.
-STALLS_MAX: Final = 1
 ROUND_MS: Final = 1000
 MOVED_MAX: Final = 1000
 # Consumers remembered per group, and groups that may belong to queues that do not exist.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jobyard.wire.http.request import HttpRequest
 
 JSON_TYPE: Final = "application/json"
-TEXT: Final = "text/plain; charset=utf-8"
+TEXT_TYPE: Final = "text/plain; charset=utf-8"
 EVENT_STREAM: Final = "text/event-stream"
 
 

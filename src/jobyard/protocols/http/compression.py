@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Smaller answers are not worth the time, and latency-sensitive calls rarely get larger ones.
 SIZE_MIN: Final = 8 << 10
 # Compressed in one turn: a few milliseconds.
-PIECE_SIZE: Final = 256 << 10
+COMPRESSED_PIECE_SIZE: Final = 256 << 10
 
 GZIP_HEADERS: Final = b"Content-Encoding: gzip\r\nVary: Accept-Encoding\r\n"
 VARY: Final = b"Vary: Accept-Encoding\r\n"
@@ -69,7 +69,7 @@ class GzipAnswer(PendingCall):
 
     def _send_piece(self) -> None:
         piece = self._pieces[-1]
-        end = self._at + PIECE_SIZE
+        end = self._at + COMPRESSED_PIECE_SIZE
         packed = self._packer.compress(piece[self._at : end])
         self._at = end
         if end >= len(piece):

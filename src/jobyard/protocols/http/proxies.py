@@ -41,11 +41,11 @@ class Proxies:
         if (not self._networks and not self._has_unix) or not self._is_trusted(host):
             return host
         # Each proxy appends the address it was called from; the last untrusted one is the client.
-        said = [one.strip() for one in call.header("x-forwarded-for").split(",")]
-        for name in reversed(said):
+        hops = [one.strip() for one in call.header("x-forwarded-for").split(",")]
+        for name in reversed(hops):
             if name and not self._is_trusted(name):
                 return name
-        return said[0] or call.header("x-real-ip") or host
+        return hops[0] or call.header("x-real-ip") or host
 
     def _is_trusted(self, host: str) -> bool:
         if not host:

@@ -14,7 +14,7 @@ from jobyard.protocols.http import compression, limits
 from jobyard.protocols.http.admission import Admission, Denial, denial_ms, segments_of
 from jobyard.protocols.http.call import (
     JSON_TYPE,
-    TEXT,
+    TEXT_TYPE,
     HttpCall,
     HttpRefused,
     UndoIfUnsent,
@@ -253,7 +253,7 @@ class HttpSession(Session):
             response(
                 refused.status,
                 f"{refused}\n".encode() if is_text else area.refusal(refused),
-                TEXT if is_text else JSON_TYPE,
+                TEXT_TYPE if is_text else JSON_TYPE,
                 refused.headers,
                 keep_alive=False,
                 is_head=False,
@@ -469,7 +469,7 @@ class HttpSession(Session):
         if len(body) >= SIZE_MIN and status == 200 and compression.is_large(body, content_type):
             if not compression.is_wanted(call) or request.method == "HEAD":
                 headers += compression.VARY
-            elif len(body) <= compression.PIECE_SIZE:
+            elif len(body) <= compression.COMPRESSED_PIECE_SIZE:
                 body = compression.compress(body)
                 headers += compression.GZIP_HEADERS
             elif self.undo is None:

@@ -28,7 +28,7 @@ TXN_NAME_SCHEMA: Final[Schema] = {
     "type": "string",
     "pattern": "^[A-Za-z0-9._:~-]{1,256}$",
 }
-ERROR: Final[Schema] = {
+ERROR_SCHEMA: Final[Schema] = {
     "title": "TopicsError",
     "type": "object",
     "required": ["error"],
@@ -91,7 +91,7 @@ class TopicsArea(Area):
 
     def refusal_schema(self) -> Schema:
         """Return the schema of an error body."""
-        return ERROR
+        return ERROR_SCHEMA
 
     def segment_schema(self, name: str) -> Schema:
         """Return the schema of a path segment in braces."""

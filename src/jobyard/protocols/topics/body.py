@@ -91,7 +91,7 @@ def fault_of(body: bytes) -> str:
 
 
 def check_strict(fields: JsonFields, known: frozenset[str]) -> None:
-    """Refuse an object with a field that is not known: the caller has said `"strict": true`."""
+    """Refuse an object with an unknown field: the caller set `"strict": true`."""
     names = fields.keys()
     for name in names:
         if name not in known:

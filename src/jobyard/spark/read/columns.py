@@ -38,13 +38,13 @@ class Kind(NamedTuple):
     arrow: pa.DataType
 
 
-TEXT: Final = Kind(StringType(), pa.string())
-LONG: Final = Kind(LongType(), pa.int64())
-INT: Final = Kind(IntegerType(), pa.int32())
-TIME: Final = Kind(TimestampType(), pa.timestamp("us", tz="UTC"))
-BINARY: Final = Kind(BinaryType(), pa.binary())
-HEADERS: Final = Kind(MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string()))
-KAFKA_HEADERS: Final = Kind(
+TEXT_KIND: Final = Kind(StringType(), pa.string())
+LONG_KIND: Final = Kind(LongType(), pa.int64())
+INT_KIND: Final = Kind(IntegerType(), pa.int32())
+TIME_KIND: Final = Kind(TimestampType(), pa.timestamp("us", tz="UTC"))
+BINARY_KIND: Final = Kind(BinaryType(), pa.binary())
+HEADERS_KIND: Final = Kind(MapType(StringType(), StringType()), pa.map_(pa.string(), pa.string()))
+KAFKA_HEADERS_KIND: Final = Kind(
     ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
     pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 )
@@ -60,27 +60,27 @@ class TableColumn(NamedTuple):
 
 
 # Parts that a table always has, and the options that leave out the others.
-VALUE: Final = TableColumn("value", BINARY, "value")
+VALUE: Final = TableColumn("value", BINARY_KIND, "value")
 TOPIC_COLUMNS: Final = (
-    TableColumn("topic", TEXT, ""),
-    TableColumn("partition", INT, ""),
-    TableColumn("seq", LONG, "seq"),
-    TableColumn("ts", TIME, "ts"),
-    TableColumn("key", BINARY, "tag"),
+    TableColumn("topic", TEXT_KIND, ""),
+    TableColumn("partition", INT_KIND, ""),
+    TableColumn("seq", LONG_KIND, "seq"),
+    TableColumn("ts", TIME_KIND, "ts"),
+    TableColumn("key", BINARY_KIND, "tag"),
     VALUE,
-    TableColumn("headers", HEADERS, "meta"),
-    TableColumn("node", TEXT, "node"),
+    TableColumn("headers", HEADERS_KIND, "meta"),
+    TableColumn("node", TEXT_KIND, "node"),
 )
 # As Kafka's source orders them.
 KAFKA_COLUMNS: Final = (
-    TableColumn("key", BINARY, "tag"),
+    TableColumn("key", BINARY_KIND, "tag"),
     VALUE,
-    TableColumn("topic", TEXT, ""),
-    TableColumn("partition", INT, ""),
-    TableColumn("offset", LONG, "seq"),
-    TableColumn("timestamp", TIME, "ts"),
-    TableColumn("timestampType", INT, ""),
-    TableColumn("headers", KAFKA_HEADERS, "meta"),
+    TableColumn("topic", TEXT_KIND, ""),
+    TableColumn("partition", INT_KIND, ""),
+    TableColumn("offset", LONG_KIND, "seq"),
+    TableColumn("timestamp", TIME_KIND, "ts"),
+    TableColumn("timestampType", INT_KIND, ""),
+    TableColumn("headers", KAFKA_HEADERS_KIND, "meta"),
 )
 _CONSTANTS: Final = {"partition": 0, "timestampType": _LOG_APPEND_TIME}
 
@@ -90,25 +90,25 @@ def _same(kind: Kind, *names: str) -> tuple[TableColumn, ...]:
 
 
 EVENT_COLUMNS: Final = (
-    *_same(LONG, "seq"),
-    *_same(TIME, "ts"),
-    *_same(TEXT, "event", "queue"),
-    *_same(LONG, "job_id", "queue_seq"),
-    *_same(TEXT, "client_id", "name", "state", "family", "door", "worker"),
-    *_same(LONG, "rank", "attempts", "deliveries", "size", "lease", "holder", "ttl_ms"),
-    *_same(TIME, "due_at", "enqueued_at", "available_at", "claimed_at", "finished_at"),
-    *_same(TEXT, "error"),
-    *_same(LONG, "origin_id"),
-    *_same(TEXT, "origin_queue", "reason", "letter_topic"),
-    *_same(LONG, "letter_seq"),
+    *_same(LONG_KIND, "seq"),
+    *_same(TIME_KIND, "ts"),
+    *_same(TEXT_KIND, "event", "queue"),
+    *_same(LONG_KIND, "job_id", "queue_seq"),
+    *_same(TEXT_KIND, "client_id", "name", "state", "family", "door", "worker"),
+    *_same(LONG_KIND, "rank", "attempts", "deliveries", "size", "lease", "holder", "ttl_ms"),
+    *_same(TIME_KIND, "due_at", "enqueued_at", "available_at", "claimed_at", "finished_at"),
+    *_same(TEXT_KIND, "error"),
+    *_same(LONG_KIND, "origin_id"),
+    *_same(TEXT_KIND, "origin_queue", "reason", "letter_topic"),
+    *_same(LONG_KIND, "letter_seq"),
 )
 JOB_COLUMNS: Final = (
-    *_same(LONG, "job_id", "queue_seq"),
-    *_same(TEXT, "client_id", "name", "queue", "state", "family"),
-    *_same(LONG, "priority", "deliveries", "attempts", "max_attempts"),
-    *_same(TEXT, "worker"),
-    *_same(TIME, "enqueued_at", "available_at", "claimed_at", "finished_at", "due_at"),
-    *_same(TEXT, "error", "tag", "meta"),
+    *_same(LONG_KIND, "job_id", "queue_seq"),
+    *_same(TEXT_KIND, "client_id", "name", "queue", "state", "family"),
+    *_same(LONG_KIND, "priority", "deliveries", "attempts", "max_attempts"),
+    *_same(TEXT_KIND, "worker"),
+    *_same(TIME_KIND, "enqueued_at", "available_at", "claimed_at", "finished_at", "due_at"),
+    *_same(TEXT_KIND, "error", "tag", "meta"),
     VALUE,
 )
 
@@ -194,7 +194,7 @@ def _made(column: TableColumn, found: pa.RecordBatch, topic: str) -> pa.Array:
         value = _CONSTANTS.get(column.name, topic)
         return pa.repeat(pa.scalar(value, kind.arrow), found.num_rows)
     array = found.column(column.source)
-    if kind in (HEADERS, KAFKA_HEADERS):
+    if kind in (HEADERS_KIND, KAFKA_HEADERS_KIND):
         return _headers(array, kind)
     return array if array.type == kind.arrow else array.cast(kind.arrow)
 
@@ -214,7 +214,7 @@ def _pairs(text: str, kind: Kind) -> list[object]:
         (name, value if value is None or isinstance(value, str) else _json(value))
         for name, value in fields.items()
     ]
-    if kind is KAFKA_HEADERS:
+    if kind is KAFKA_HEADERS_KIND:
         return [
             {"key": name, "value": None if value is None else value.encode()}
             for name, value in pairs

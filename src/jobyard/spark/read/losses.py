@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, final
 from jobyard.client import JobyardError
 from jobyard.client.errors import Code
 
-LOG: Final = logging.getLogger("jobyard.spark")
+LOGGER: Final = logging.getLogger("jobyard.spark")
 # Of a topic, in the progress of a query; the newest.
 GAPS_MAX: Final = 5
 
@@ -33,7 +33,7 @@ class Loss(NamedTuple):
     topic: str
     why: str
     message: str
-    # Between which seqs records are missing; 0 for an end that nobody can tell any more.
+    # Between which seqs records are missing; 0 for an end that is unknown.
     first_seq: int
     last_seq: int = 0
     # How many seqs are missing, some of which may not have been records; 0 if unknown.
@@ -98,7 +98,7 @@ class Losses:
         """Raise JobyardError, or log and count the loss; the same loss counts once."""
         if loss.why == Why.DELETED and self._rule.may_end:
             if loss.topic not in self._ended:
-                LOG.info("%s", loss.message)
+                LOGGER.info("%s", loss.message)
                 self._ended.add(loss.topic)
             return
         if self._rule.is_fatal:
@@ -106,7 +106,7 @@ class Losses:
         gaps = self._gaps.setdefault(loss.topic, [])
         if any(known.covers(loss) for known in gaps):
             return
-        LOG.warning("%s (failOnDataLoss is false)", loss.message)
+        LOGGER.warning("%s (failOnDataLoss is false)", loss.message)
         gaps.append(loss)
         del gaps[:-GAPS_MAX]
         self._counts[loss.topic] = self._counts.get(loss.topic, 0) + loss.seqs
@@ -165,7 +165,7 @@ def lost_meanwhile(topic: str, after_seq: int, to_seq: int, count: int) -> Loss:
 
 
 def loss_of(error: JobyardError, topic: str, after_seq: int, to_seq: int) -> Loss | None:
-    """Return the loss that the refusal of an export means; None if it means another thing."""
+    """Return the loss that a refused export reports; None if it was refused for another reason."""
     detail = error.detail
     next_seq = after_seq + 1
     if error.code == "gone":

@@ -79,7 +79,7 @@ class Prefetch:
             self._interrupt()
 
     def _fetch(self) -> None:
-        # Stays if the thread ends in a way that nobody thought of: never an end like any other.
+        # Stays if the thread ends unexpectedly: this must not look like the end of the records.
         error: Exception | None = RuntimeError("reading ahead ended unexpectedly")
         try:
             error = self._fetched()

@@ -16,7 +16,7 @@ from jobyard.spark.options import EVENTS_TOPIC, ReadOptions
 from jobyard.spark.read.losses import Losses, made_again
 from jobyard.spark.read.positions import EARLIEST, Position
 
-PAGE_SIZE: Final = 1000
+_PAGE_SIZE: Final = 1000
 _LOG: Final = "log"
 _NOT_FOUND: Final = "topic_not_found"
 _GIVEN: Final = "Set %s without the id of another topic, or failOnDataLoss=false."
@@ -96,7 +96,7 @@ class TopicStates:
 
     def _listed(self) -> dict[str, TopicExtent]:
         found: dict[str, TopicExtent] = {}
-        query: dict[str, object] = {"page_size": PAGE_SIZE, "prefix": self._prefix()}
+        query: dict[str, object] = {"page_size": _PAGE_SIZE, "prefix": self._prefix()}
         self.calls_count = 0
         while True:
             self.calls_count += 1

@@ -27,7 +27,7 @@ from jobyard.client.calls import topic_path
 from jobyard.spark.options import ReadOptions
 from jobyard.spark.raising import raised_short, rows_raised_short
 from jobyard.spark.read.columns import Table
-from jobyard.spark.read.losses import LOG, Losses, cut_back, deleted, made_again, not_asked_for
+from jobyard.spark.read.losses import LOGGER, Losses, cut_back, deleted, made_again, not_asked_for
 from jobyard.spark.read.offsets import Reached, StreamOffsets, foreign, parse_stored
 from jobyard.spark.read.positions import LATEST, Position, moves
 from jobyard.spark.read.probe import check_present
@@ -320,7 +320,7 @@ class _Driver:
             except JobyardError as error:
                 if error.code not in _NO_LONGER:
                     raise error.within(topic=topic, option="consumer") from None
-                LOG.warning("cursor %s of %s was not moved: %s", consumer, topic, error.message)
+                LOGGER.warning("cursor %s of %s was not moved: %s", consumer, topic, error.message)
             self._cursors[topic] = place_now
 
     def _check_hold(self, topics: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from jobyard.client import Answer, JobyardError
 from jobyard.client.txns import Transactions
 from jobyard.spark.write.bad_files import BadFiles, PartFields
 from jobyard.spark.write.bad_rows import BadRows
-from jobyard.spark.write.options import DRAWN, RUN, WriteOptions
+from jobyard.spark.write.options import DRAWN, RUN_PREFIX, WriteOptions
 from jobyard.spark.write.refusals import COMMITTED, TXN_DIFFERS, explained, too_large
 from jobyard.spark.write.tasks import TaskWritten
 
@@ -153,7 +153,7 @@ def _check_same_topic(options: WriteOptions, answer: Answer, txn: str) -> None:
     topics = answer.fields.get("topics")
     known = sorted(topics) if isinstance(topics, dict) else []
     if options.topic and known and options.topic not in known:
-        is_run = txn.startswith(RUN)
+        is_run = txn.startswith(RUN_PREFIX)
         raise JobyardError(
             TXN_DIFFERS,
             f"{txn} was committed for {', '.join(known)}, and now is for {options.topic}",

@@ -39,15 +39,12 @@ from jobyard.spark.write.json_text import unwritable
 
 STAGED: Final = "staged"
 DIRECT: Final = "direct"
-AUTO: Final = "auto"
-JSON: Final = "json"
-BYTES: Final = "bytes"
 
 # What the server takes as names.
 TXN_NAME_MAX: Final = 256
 TXN_NAME: Final = re.compile(rf"[A-Za-z0-9._:~-]{{1,{TXN_NAME_MAX}}}")
 # What the transaction of a run of `enqueue` begins with, and one whose name was drawn.
-RUN: Final = "run:"
+RUN_PREFIX: Final = "run:"
 DRAWN: Final = "batch:"
 
 WRITE_NAMES: Final = (
@@ -82,6 +79,14 @@ _WORDS: Final = {"headers": "map<string,string> or array<struct<key:string,value
 _PASSED_OVER: Final = frozenset({"partition", "seq", "ts", "offset", "timestamp", "timestampType"})
 # Columns by which rows are known to come from a read, whose `key` is a tag.
 _OF_A_READ: Final = frozenset({"seq", "ts", "offset", "timestamp"})
+
+
+class ValueFormat:
+    """How a value becomes the data of a record."""
+
+    AUTO: Final = "auto"
+    JSON: Final = "json"
+    BYTES: Final = "bytes"
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,9 @@ def write_options(options: Mapping[str, str], token: Token | None) -> WriteOptio
         is_staged=commit == STAGED,
         key_is_tag=given.choice("keyAs", ("key", "tag")) == "tag",
         is_key_said=given.has("keyAs"),
-        value_format=given.choice("valueFormat", (AUTO, JSON, BYTES)),
+        value_format=given.choice(
+            "valueFormat", (ValueFormat.AUTO, ValueFormat.JSON, ValueFormat.BYTES)
+        ),
         bad_rows_path=local_folder(given.text("badRowsPath")) if given.has("badRowsPath") else "",
         txn=given.text("txn"),
         wants_queue=given.has("queue"),

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from jobyard.spark.options import TOPIC_NAME
 from jobyard.spark.write.json_text import ToText, to_text
-from jobyard.spark.write.options import BYTES, JSON, WriteOptions
+from jobyard.spark.write.options import ValueFormat, WriteOptions
 
 VALUE_MAX: Final = 1 << 20
 KEY_MAX: Final = 256
 TAG_MAX: Final = 256
 NODE_MAX: Final = 128
-HEADERS_MAX: Final = 16 << 10
+HEADERS_SIZE_MAX: Final = 16 << 10
 HEADERS_COUNT_MAX: Final = 64
 # The server reads 128 levels, of which the call itself takes three.
 DEPTH_MAX: Final = 125
@@ -102,7 +102,11 @@ class RecordReader:
         The same as `read` for such batches, which are most, in a third of the time.
         """
         options = self._options
-        if batch.schema.names != ["value"] or not options.topic or options.value_format == BYTES:
+        if (
+            batch.schema.names != ["value"]
+            or not options.topic
+            or options.value_format == ValueFormat.BYTES
+        ):
             return None
         values = _texts(batch)
         found: list[str] = []
@@ -185,11 +189,11 @@ class RecordReader:
         if size > VALUE_MAX:
             raise _Unfit(TOO_LARGE)
         wanted = self._options.value_format
-        if wanted != BYTES:
+        if wanted != ValueFormat.BYTES:
             text = self._json_text(value)
             if text is not None:
                 return f'"data":{text}', size
-            if wanted == JSON:
+            if wanted == ValueFormat.JSON:
                 raise _Unfit(NOT_JSON)
         data = value.encode() if isinstance(value, str) else value
         return f'"data_b64":"{base64.b64encode(data).decode()}"', size
@@ -328,8 +332,10 @@ def _meta(headers: list[Any]) -> str:
             raise _Unfit("headers have a name twice, or one that is null")
         pairs[_header(name)] = _header(value)
     text = json.dumps(pairs, separators=(",", ":"), ensure_ascii=False)
-    if len(pairs) > HEADERS_COUNT_MAX or size_of(text) > HEADERS_MAX:
-        raise _Unfit(f"headers are longer than {HEADERS_MAX} bytes, or over {HEADERS_COUNT_MAX}")
+    if len(pairs) > HEADERS_COUNT_MAX or size_of(text) > HEADERS_SIZE_MAX:
+        raise _Unfit(
+            f"headers are longer than {HEADERS_SIZE_MAX} bytes, or over {HEADERS_COUNT_MAX}"
+        )
     return text
 
 

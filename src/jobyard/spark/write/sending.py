@@ -33,7 +33,7 @@ class Part(NamedTuple):
         return self._asdict()
 
 
-class Counts(NamedTuple):
+class WriteCounts(NamedTuple):
     """What became of rows that were written directly."""
 
     written: int = 0
@@ -55,7 +55,7 @@ class ChunkSender:
         self._waiting_bytes = 0
         self._chunks: dict[str, int] = {}
         self._rows: dict[str, int] = {}
-        self.counts = Counts()
+        self.counts = WriteCounts()
         # How many records of what a commit may hold are added, how many bytes of them are staged as
         # the server counts, and how much it may hold; 0: not known yet.
         self.size = 0
@@ -136,6 +136,6 @@ class ChunkSender:
         return self._client.send("POST", path, (head + body).encode(), is_repeatable=True)
 
 
-def _counted(counts: Counts, answer: Answer, sent: int) -> Counts:
+def _counted(counts: WriteCounts, answer: Answer, sent: int) -> WriteCounts:
     written = answer.number_or("written", sent)
-    return Counts(counts.written + written, counts.duplicates + sent - written)
+    return WriteCounts(counts.written + written, counts.duplicates + sent - written)

@@ -14,7 +14,7 @@ from jobyard.spark.write.bad_rows import BadRows, BadRowsFile
 from jobyard.spark.write.options import WriteOptions
 from jobyard.spark.write.records import BadRow, RecordReader
 from jobyard.spark.write.refusals import COMMITTED, explained
-from jobyard.spark.write.sending import ChunkSender, Counts, Part
+from jobyard.spark.write.sending import ChunkSender, Part, WriteCounts
 
 
 @dataclass
@@ -22,7 +22,7 @@ class TaskWritten(WriterCommitMessage):
     """What one task has done."""
 
     parts: list[Part] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
+    counts: WriteCounts = field(default_factory=WriteCounts)
     bad: BadRows = field(default_factory=BadRows)
     # The transaction, which a stream's driver learns from its tasks.
     txn: str = ""
@@ -127,7 +127,7 @@ def decode_written(text: str) -> TaskWritten:
     bad.files = given["files"]
     return TaskWritten(
         parts=[Part(*part) for part in given["parts"]],
-        counts=Counts(*given["counts"]),
+        counts=WriteCounts(*given["counts"]),
         bad=bad,
         txn=given["txn"],
         was_committed=given["was_committed"],

@@ -9,7 +9,7 @@ from typing import Final
 
 from librt.strings import BytesWriter
 
-from jobyard.wire.beanstalk import write_number
+from jobyard.wire.numbers import write_number
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 

@@ -27,7 +27,7 @@ _UTF8_PER_UNIT: Final = 4096
 # Bytes of text or white space scanned at once.
 CHECK_WINDOW: Final = 64 << 10
 # The ends of shorter arrays and objects are not noted: they are scanned again.
-LONG: Final = 4096
+_NOTED_SIZE_MIN: Final = 4096
 # Down to which depth ends are noted: data in a record in a list of records.
 _NOTED_DEPTH: Final = 4
 
@@ -184,7 +184,7 @@ class JsonCheck:
 
     def _close(self) -> None:
         start = self._starts.pop()
-        if self._at - start >= LONG and len(self._places) <= _NOTED_DEPTH:
+        if self._at - start >= _NOTED_SIZE_MIN and len(self._places) <= _NOTED_DEPTH:
             self._ends[int(start)] = int(self._at + 1)
         place = self._places.pop()
         count = self._count

@@ -12,9 +12,9 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, u8
 
 from jobyard.errors import Refused
-from jobyard.wire.beanstalk import write_number
 from jobyard.wire.json.scan import JSON_DEPTH_MAX
 from jobyard.wire.msgpack.forms import ABSENT
+from jobyard.wire.numbers import write_number
 
 _HEX: Final = b"0123456789abcdef"
 _SPECIAL: Final = dict(zip(b'\b\t\n\f\r"\\&<>\xe2', b'btnfr"\\\1\1\1\2', strict=True))

@@ -34,7 +34,7 @@ from jobyard.wire.msgpack.scan import Ends
 from jobyard.wire.numbers import whole_or
 
 # No command has more than fifty; the index of a frame full of keys would be eight times as long.
-KEYS_MAX: Final = 1024
+MAP_KEYS_MAX: Final = 1024
 # Limit of a list of names, whose bytes alone would allow millions.
 TEXTS_MAX: Final = 100_000
 # A larger option counts as malformed; values that may be long are read in place.
@@ -230,7 +230,7 @@ class MapFields:
 def read_fields(data: bytes, start: i64, end: i64) -> MapFields | None:
     """Find the fields of the map that fills the bytes; None if they are not one map."""
     count, at = map_header(data, start, end)
-    if count < 0 or count > KEYS_MAX:
+    if count < 0 or count > MAP_KEYS_MAX:
         return None
     fields = MapFields(data, at, end)
     while count > 0:  # not `for _`, which makes an object of every number when compiled
@@ -252,7 +252,7 @@ def read_known(data: bytes, start: i64, end: i64, ends: Ends | None) -> MapField
     if ends is None:
         return read_fields(data, start, end)
     count, at = map_header(data, start, end)
-    if count < 0 or count > KEYS_MAX:
+    if count < 0 or count > MAP_KEYS_MAX:
         return None
     fields = MapFields(data, at, end)
     fields.ends = ends

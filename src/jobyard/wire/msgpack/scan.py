@@ -11,7 +11,7 @@ from mypy_extensions import i64
 from jobyard.wire.msgpack.forms import past_head, skip
 
 # The ends of shorter lists and maps are not noted: they are scanned again.
-LONG: Final = 4096
+NOTED_SIZE_MIN: Final = 4096
 # Down to which depth ends are noted: the data of a job in a list of jobs, and its content.
 _NOTED_DEPTH: Final = 5
 
@@ -97,6 +97,6 @@ class MsgpackScan:
         """Leave the innermost list or map; return how many values follow it in the outer one."""
         if len(self._around) <= _NOTED_DEPTH:
             start = self._starts.pop()
-            if at - start >= LONG:
+            if at - start >= NOTED_SIZE_MIN:
                 self.ends.known[int(start)] = int(at)
         return self._around.pop()

@@ -11,7 +11,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from jobyard.wire.beanstalk import write_number
+from jobyard.wire.numbers import write_number
 
 OK: Final = b"+OK\r\n"
 # Whole doubles below this are written without a fraction.

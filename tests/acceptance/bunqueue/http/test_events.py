@@ -17,7 +17,7 @@ def subscribe(client: Client, queue: str) -> None:
     assert client.ok("SubscribeEvents", queue=queue) == {}
 
 
-def test_the_life_of_a_job_is_told(client: Client, other: Client, queue: str) -> None:
+def test_the_life_of_a_job_is_reported(client: Client, other: Client, queue: str) -> None:
     subscribe(other, queue)
     job_id = client.push(queue, {"x": 1})
     client.pull(queue)

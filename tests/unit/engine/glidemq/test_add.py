@@ -282,7 +282,7 @@ def test_delayed_jobs_come_in_the_order_in_which_they_are_due() -> None:
     assert place.promote() == 1
 
 
-def test_other_doors_take_from_every_shelf_the_least_rank_first() -> None:
+def test_other_doors_take_the_least_rank_of_all_ready_lists() -> None:
     place = GlideYard()
     place.add(priority=3)
     place.add(is_lifo=True)
@@ -353,7 +353,7 @@ def test_a_job_whose_time_is_over_is_dead() -> None:
     assert set(place.states().values()) == {"failed"}
 
 
-def test_shelves_survive_compaction() -> None:
+def test_ready_lists_survive_compaction() -> None:
     place = GlideYard()
     for fields in ({"priority": 4}, {"is_lifo": True}, {"ordering": "a"}, {"ordering": "a"}, {}):
         place.add(**fields)
@@ -385,7 +385,7 @@ def test_done_jobs_go_at_their_age_and_dead_ones_stay() -> None:
     assert place.states() == {"2": "failed"}
 
 
-def test_a_beanstalk_client_peeks_at_every_shelf() -> None:
+def test_a_beanstalk_client_peeks_at_every_ready_list() -> None:
     place = GlideYard()
     client = place.site.connect()
     assert client.say(b"peek-ready\r\n") == b"NOT_FOUND\r\n"

@@ -42,7 +42,7 @@ def labels(job: Job) -> list[str]:
     return [member.label for member in job.details.members or ()]
 
 
-def test_a_parent_goes_on_when_its_children_are_done() -> None:
+def test_a_parent_is_ready_when_its_children_are_done() -> None:
     place = GlideYard()
     parent, *children = flow(place, "", "b")
     assert [id_of(job) for job in (parent, *children)] == ["1", "2", "b"]
@@ -182,7 +182,7 @@ def test_a_running_job_waits_for_children_it_added() -> None:
     assert place.taken() == ["1"]
 
 
-def test_a_job_of_a_lane_keeps_its_turn_while_it_waits_for_others() -> None:
+def test_a_blocked_job_keeps_its_turn_in_its_ordering_group() -> None:
     place = GlideYard()
     parent = place.add(ordering="a")
     place.add(ordering="a")
@@ -194,7 +194,7 @@ def test_a_job_of_a_lane_keeps_its_turn_while_it_waits_for_others() -> None:
     assert place.taken() == ["3"]
 
 
-def test_a_suspended_job_goes_on_with_a_signal() -> None:
+def test_a_signal_resumes_a_suspended_job() -> None:
     place = GlideYard()
     job = place.add()
     place.take()

@@ -21,7 +21,7 @@ def job_of(place: GlideYard, name: int) -> Job:
     return job
 
 
-def the_lane(job: Job) -> OrderingGroup:
+def group_of(job: Job) -> OrderingGroup:
     ordering = ordering_of(job.details)
     assert ordering is not None
     return ordering
@@ -148,7 +148,7 @@ def test_a_bucket_lets_through_what_it_holds() -> None:
     assert place.taken() == []
     place.tick(1)
     assert place.taken() == ["2"]
-    assert the_lane(job_of(place, 2)).tokens(place.now_ms) == 0
+    assert group_of(job_of(place, 2)).tokens(place.now_ms) == 0
     place.tick(1500)
     assert place.taken() == ["3"]
     place.restart()
@@ -172,7 +172,7 @@ def test_parts_of_a_token_are_not_lost() -> None:
     place = GlideYard()
     place.add(ordering="a", concurrency=99, tb_capacity=1000, tb_refill=333)
     assert place.taken() == ["1"]
-    ordering = the_lane(job_of(place, 1))
+    ordering = group_of(job_of(place, 1))
     for _ in range(3000):
         place.site.now_ms += 1
         ordering.tokens(place.now_ms)
@@ -245,7 +245,7 @@ def test_a_worker_that_knows_a_job_does_not_begin_it_out_of_turn() -> None:
     assert state_of(second) == "group-waiting"
 
 
-def test_a_worker_begins_what_it_lost_once_its_lane_is_open_again() -> None:
+def test_a_worker_activates_its_job_again_once_the_ordering_group_opens() -> None:
     place = GlideYard()
     job = place.add(ordering="a")
     place.take()
@@ -313,7 +313,7 @@ def test_jobs_with_key_and_priority_are_promoted_also_while_they_wait() -> None:
     assert place.pop(ReadyList.PROMOTED) == ["2"]
 
 
-def test_a_worker_may_close_a_lane_for_a_while() -> None:
+def test_a_worker_closes_an_ordering_group_for_a_while() -> None:
     place = GlideYard()
     for _ in range(3):
         place.add(ordering="a", concurrency=2)
@@ -328,10 +328,10 @@ def test_a_worker_may_close_a_lane_for_a_while() -> None:
     assert place.taken() == ["1", "2"]
 
 
-def test_a_closed_lane_holds_back_what_stands_on_its_shelf() -> None:
+def test_a_closed_ordering_group_holds_back_its_ready_jobs() -> None:
     place = GlideYard()
     job = place.add(ordering="a")
-    close_ordering(place.site.yard, the_lane(job), place.now_ms + 10)
+    close_ordering(place.site.yard, group_of(job), place.now_ms + 10)
     recount(place.site.yard)
     assert (place.taken(), state_of(job)) == ([], "group-waiting")
     place.tick(10)
@@ -341,7 +341,7 @@ def test_a_closed_lane_holds_back_what_stands_on_its_shelf() -> None:
     assert place.taken() == ["1"]
 
 
-def test_a_lane_goes_with_its_last_job() -> None:
+def test_an_ordering_group_is_removed_with_its_last_job() -> None:
     place = GlideYard()
     job = place.add(ordering="a", rate_max=1, rate_ms=10)
     ready_lists = place.site.queue().rules
@@ -353,7 +353,7 @@ def test_a_lane_goes_with_its_last_job() -> None:
     assert place.site.queue().jobs_count() == 0
 
 
-def test_a_parent_that_waits_for_children_of_its_own_lane_lets_them_start() -> None:
+def test_a_parent_lets_children_of_its_own_ordering_group_start() -> None:
     place = GlideYard()
     queue = place.site.queue()
     children = [Child(queue, place.spec(ordering="a"), "p") for _ in range(2)]
@@ -370,10 +370,10 @@ def test_a_parent_that_waits_for_children_of_its_own_lane_lets_them_start() -> N
     assert place.taken() == ["4"]
 
 
-def test_a_lane_that_is_closed_for_less_than_before_opens_in_time() -> None:
+def test_an_ordering_group_closed_for_less_than_before_opens_in_time() -> None:
     place = GlideYard()
     job = place.add(ordering="a")
-    ordering = the_lane(job)
+    ordering = group_of(job)
     close_ordering(place.site.yard, ordering, place.now_ms + 60_000)
     ordering.closed_until_ms = 0
     close_ordering(place.site.yard, ordering, place.now_ms + 100)

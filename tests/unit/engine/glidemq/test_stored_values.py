@@ -229,7 +229,7 @@ class Counter(StreamReader):
         self.count += 1
 
 
-def test_readers_are_told_of_new_entries() -> None:
+def test_readers_are_notified_of_new_entries() -> None:
     site = OpenYard()
     reader = Counter()
     stored_values.watch(site.yard, b"x", reader)
@@ -350,7 +350,7 @@ def test_a_large_key_is_gone_at_once_and_freed_over_turns() -> None:
     assert [entry for entry in yard.journal.entries.values() if not entry.is_gone] == []
 
 
-def test_a_key_made_anew_while_the_old_is_freed_holds_nothing_of_it() -> None:
+def test_a_key_created_while_an_old_one_is_freed_has_none_of_its_values() -> None:
     site = OpenYard(MemoryStorage(), segment_size=1 << 24)
     site.yard.now_ms = NOW_MS
     fill_large(site.yard)

@@ -67,7 +67,7 @@ def test_waiting_ends() -> None:
     assert hands.jobs == []
 
 
-def test_promotion_serves_who_waits() -> None:
+def test_promotion_serves_a_waiting_client() -> None:
     place = GlideYard()
     hands, lease_set = hands_of(place)
     stream_waiter(place, lease_set)
@@ -96,7 +96,7 @@ def test_a_waiter_for_the_stream_hides_no_job_from_those_behind_it() -> None:
     assert (first.jobs, second.jobs, third.jobs) == (["3"], ["1"], ["4"])
 
 
-def test_a_lane_that_time_opens_serves_who_waits() -> None:
+def test_an_ordering_group_that_opens_with_time_serves_waiting_clients() -> None:
     place = GlideYard()
     hands, lease_set = hands_of(place)
     for _ in range(2):
@@ -109,7 +109,7 @@ def test_a_lane_that_time_opens_serves_who_waits() -> None:
     assert hands.jobs == ["2"]
 
 
-def test_a_slot_that_is_freed_serves_who_waits() -> None:
+def test_a_freed_slot_serves_a_waiting_client() -> None:
     place = GlideYard()
     hands, lease_set = hands_of(place)
     jobs = [place.add(ordering="a") for _ in range(2)]

@@ -5,7 +5,7 @@ from jobyard.engine.jobs.finish import bury
 from jobyard.engine.jobs.listing import SORTED_AT_ONCE, JobSelection, jobs_by_seq_of
 from jobyard.engine.jobs.obliterate import condemn
 from jobyard.engine.jobs.queues import hold_user
-from jobyard.model.index.job_table import PAGE_SIZE
+from jobyard.model.index.job_table import IDS_PER_PAGE
 from jobyard.model.job import DELAYED, GONE, LEASED, READY
 from tests.support.site.recount import recount
 from tests.support.site.storage import MemoryStorage
@@ -76,12 +76,12 @@ def test_a_clearing_cut_short_by_a_crash_has_removed_what_its_slices_did() -> No
 
 def test_jobs_that_stayed_behind_others_are_found_too() -> None:
     site = OpenYard()
-    for at in range(3 * PAGE_SIZE):
+    for at in range(3 * IDS_PER_PAGE):
         site.put(queue="default" if at % 100 == 0 else "other")
     for job in site.yard.jobs.all():
-        if job.queue.name == "other" and job.id < 2 * PAGE_SIZE:
+        if job.queue.name == "other" and job.id < 2 * IDS_PER_PAGE:
             site.yard.drop(job, site.now_ms)
-    for _ in range(SORTED_AT_ONCE + PAGE_SIZE):
+    for _ in range(SORTED_AT_ONCE + IDS_PER_PAGE):
         site.put()
     assert site.yard.jobs.numbers()[0] == 0
     begun(site)
@@ -90,7 +90,7 @@ def test_jobs_that_stayed_behind_others_are_found_too() -> None:
     recount(site.yard)
 
 
-def test_a_queue_that_others_emptied_and_made_anew_is_left_alone() -> None:
+def test_clearing_leaves_a_queue_alone_that_was_emptied_and_created_again() -> None:
     site = OpenYard()
     for _ in range(1000):
         site.put()

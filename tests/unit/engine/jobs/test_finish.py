@@ -104,7 +104,7 @@ def test_a_lease_is_ended_only_by_its_holder() -> None:
         held(site.yard, 99, mine)
 
 
-def test_touch_starts_the_time_anew() -> None:
+def test_touch_restarts_the_time_of_a_lease() -> None:
     site = OpenYard()
     lease_set = site.connect().lease_set
     long, short = site.put(ttr_ms=5000), site.put(ttr_ms=3000)

@@ -84,7 +84,7 @@ def test_a_flow_without_room_leaves_nothing() -> None:
     assert dict(site.yard.names.custom.items()) == {}
 
 
-def test_those_who_wait_are_served_once_the_flow_is_in() -> None:
+def test_waiting_clients_are_served_once_the_flow_is_in() -> None:
     site = FlowSite()
     client = site.connect()
     assert client.say(b"watch c\r\nreserve\r\n") == b"WATCHING 2\r\n"
@@ -112,7 +112,7 @@ def test_the_last_child_that_is_done_lets_the_parent_go_on(keep: int) -> None:
     assert again.yard.names.dependents.count == 0
 
 
-def test_a_parent_goes_on_behind_those_who_were_ready_before_it() -> None:
+def test_an_unblocked_parent_comes_behind_jobs_that_were_ready_before() -> None:
     site = FlowSite()
     child, parent = site.family(site.plan("c1"), parent=site.plan("p1"))
     [other] = site.put_all([site.plan("p2")])
@@ -305,7 +305,7 @@ def test_a_removed_child_counts_as_failed(failure: int) -> None:
 
 
 @pytest.mark.parametrize("failure", [CHILD_IGNORED, CHILD_REMOVED, CHILD_CONTINUES_PARENT])
-def test_a_parent_of_failed_children_goes_on(failure: int) -> None:
+def test_a_parent_continues_after_children_that_failed(failure: int) -> None:
     site = FlowSite(MemoryStorage())
     first, second, parent = site.family(site.plan("c1", failure), site.plan("c2", failure))
     site.failed(first)
@@ -340,7 +340,7 @@ def test_a_failure_climbs_a_thousand_parents_in_one_batch() -> None:
     assert len({int(job.batch) for job in jobs}) == 1
     assert jobs[1].outcome().error == "Child job q0 failed: boom"
     assert jobs[2].outcome().error == "Child job q1 failed: Child job q0 failed: boom"
-    assert len(jobs[-1].outcome().error) == flows.ERROR_MAX
+    assert len(jobs[-1].outcome().error) == flows.CHILD_ERROR_MAX
     assert site.yard.names.dependents.count == 0
     site.again()
 
@@ -381,7 +381,7 @@ def test_parent_and_child_of_one_queue_may_go_together() -> None:
     site.again()
 
 
-def test_a_running_parent_is_told_but_not_ended() -> None:
+def test_a_running_parent_is_notified_but_not_ended() -> None:
     site = FlowSite(MemoryStorage())
     plan = [site.plan("c1", CHILD_CONTINUES_PARENT), site.plan("c2", CHILD_FAILS_PARENT)]
     first, second, parent = site.family(*plan)

@@ -63,7 +63,7 @@ def test_a_kick_of_nobody_changes_nothing() -> None:
     assert site.yard.dead_count == 2
 
 
-def test_kicked_jobs_are_given_to_those_who_wait() -> None:
+def test_kicked_jobs_go_to_waiting_clients() -> None:
     site = with_buried(2)
     clients = [site.connect() for _ in range(3)]
     for client in clients:
@@ -88,7 +88,7 @@ def test_one_job_is_kicked_from_the_dead_or_the_delayed_only() -> None:
     recount(site.yard)
 
 
-def test_kicking_one_job_wakes_who_waits() -> None:
+def test_kicking_one_job_wakes_a_waiting_client() -> None:
     site = with_buried(1)
     client = site.connect()
     client.say(b"reserve\r\n")
@@ -365,7 +365,7 @@ def test_a_job_that_runs_may_outlive_its_time_but_not_wait_again() -> None:
     recount(site.yard)
 
 
-def test_a_time_to_live_goes_on_over_a_restart() -> None:
+def test_a_time_to_live_continues_over_a_restart() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage)
     site.enter(policy=ttl_of(1000))

@@ -63,7 +63,7 @@ def test_ready_jobs_of_low_rank_count_as_urgent() -> None:
     recount(site.yard)
 
 
-def test_a_job_goes_straight_to_the_first_who_waits() -> None:
+def test_a_job_goes_straight_to_the_first_waiting_client() -> None:
     site = OpenYard(MemoryStorage())
     first, second = site.connect(), site.connect()
     assert first.say(b"reserve\r\n") == b""
@@ -71,12 +71,12 @@ def test_a_job_goes_straight_to_the_first_who_waits() -> None:
     job = site.put(b"abc")
     assert job.state == LEASED
     assert first.hear() == b"RESERVED 1 3\r\nabc\r\n"
-    assert first.ears.stirs == 1
+    assert first.ears.wakes == 1
     assert second.hear() == b""
     recount(site.yard)
 
 
-def test_a_delayed_job_is_given_to_who_waits_when_its_time_comes() -> None:
+def test_a_due_job_goes_to_a_waiting_client() -> None:
     site = OpenYard()
     client = site.connect()
     client.say(b"reserve\r\n")
@@ -246,7 +246,7 @@ def test_seqs_are_reserved_for_no_queue_that_waits_for_its_syncs() -> None:
         assert site.after_a_crash().t.next_seq == 2
 
 
-def test_a_queue_made_anew_begins_at_the_first_seq() -> None:
+def test_a_queue_that_is_created_again_begins_at_the_first_seq() -> None:
     site = Topic(MemoryStorage(), ids_ahead=True)
     site.write(b"1")
     drop_topic_queue(site.yard, site.t, site.now_ms)

@@ -99,7 +99,7 @@ def test_a_longer_pause_is_not_cut_short_by_the_timer_of_the_first() -> None:
     assert client.hear().startswith(b"RESERVED")
 
 
-def test_a_pause_of_nothing_ends_the_pause_and_wakes_who_waits() -> None:
+def test_a_pause_of_zero_ends_the_pause_and_wakes_waiting_clients() -> None:
     site = OpenYard()
     client = site.connect()
     pause(site.yard, site.queue(), 9000, site.now_ms)

@@ -257,7 +257,7 @@ def test_jobs_of_beanstalk_are_not_counted() -> None:
     assert site.yard.minute_counters == {}
 
 
-def test_one_ring_looks_at_so_many_and_the_next_goes_on_behind_them() -> None:
+def test_one_alarm_checks_a_few_jobs_and_the_next_continues_behind_them() -> None:
     site = stand(dead_age_ms=500)
     for _ in range(LOOK_MAX):
         bury_plainly(site.yard, site.run(site.put(queue="q")), 0, site.now_ms)

@@ -102,7 +102,7 @@ def test_the_first_run_may_be_immediate_but_only_the_first(site: OpenYard) -> No
     assert len(jobs(site)) == 2
 
 
-def test_a_new_definition_goes_on_counting_and_fires_no_slot_again(site: OpenYard) -> None:
+def test_a_new_definition_keeps_the_count_and_fires_no_slot_again(site: OpenYard) -> None:
     old = start(site, make(site, schedule=EVERY_MINUTE))
     site.tick(MINUTE - NOW_MS)
     new = start(site, make(site, schedule=EVERY_MINUTE))
@@ -296,7 +296,7 @@ def test_a_zone_that_is_known_no_more_does_not_stop_the_start() -> None:
 
 
 @pytest.mark.parametrize("schedule", [EVERY_MINUTE, ""])
-def test_a_cron_whose_progress_is_lost_begins_anew(schedule: str) -> None:
+def test_a_cron_without_its_progress_starts_over(schedule: str) -> None:
     site = OpenYard(MemoryStorage())
     start(site, make(site, schedule=schedule, every_ms=0 if schedule else 60_000))
     site.tick(120_000)
@@ -353,7 +353,7 @@ def test_crons_survive_compaction() -> None:
     recount(late.yard)
 
 
-def test_a_policy_forgotten_between_two_runs_is_remembered_anew() -> None:
+def test_a_policy_forgotten_between_two_runs_is_written_again() -> None:
     site = OpenYard(MemoryStorage())
     start(site, make(site, every_ms=10))
     site.jump(10)

@@ -126,7 +126,7 @@ def test_a_client_that_vanished_while_waiting_swallows_no_job() -> None:
     assert stays.hear() == b"RESERVED 1 1\r\nx\r\n"
 
 
-def test_a_damaged_job_is_passed_over_and_the_next_is_given_to_who_waits() -> None:
+def test_a_waiting_client_gets_the_job_behind_a_damaged_one() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage, budget=0)
     damaged = site.put(b"first", delay_ms=1000)
@@ -140,7 +140,7 @@ def test_a_damaged_job_is_passed_over_and_the_next_is_given_to_who_waits() -> No
     recount(site.yard)
 
 
-def test_who_waits_goes_on_waiting_when_the_only_job_is_damaged() -> None:
+def test_a_reserve_keeps_waiting_when_the_only_job_is_damaged() -> None:
     storage = MemoryStorage()
     site = OpenYard(storage, budget=0)
     damaged = site.put(b"first", delay_ms=1000)

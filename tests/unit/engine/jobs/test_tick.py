@@ -53,7 +53,7 @@ def test_a_book_that_rings_early_finds_the_next_deadline() -> None:
     assert site.yard.counters.timed_out_total() == 1
 
 
-def test_a_lease_that_ends_is_given_at_once_to_who_waits() -> None:
+def test_a_job_whose_lease_ends_goes_to_a_waiting_client_at_once() -> None:
     site = OpenYard()
     holder, waiting = site.connect(), site.connect()
     site.put(b"x", ttr_ms=1000)
@@ -130,7 +130,7 @@ def test_a_wait_is_over_at_its_time_and_not_before() -> None:
     assert client.hear() == b""
     site.jump(1)
     assert client.hear() == b"TIMED_OUT\r\n"
-    assert client.ears.stirs == 1
+    assert client.ears.wakes == 1
     assert site.door.waiting_count == 0
     recount(site.yard)
 

@@ -11,7 +11,7 @@ from jobyard.engine.logs.columns import LogColumns, columns_between, count_betwe
 from jobyard.model.topic.columns import Column
 from jobyard.model.topic.config import FSYNC
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from tests.support.engine.logs import (
     MANY,
     Record,
@@ -86,10 +86,10 @@ def filled(budget: int) -> tuple[OpenYard, LogTopic]:
     """A log whose chunks are of every kind: bare, with labels, long, and one that still fills."""
     site = OpenYard(MemoryStorage(), segment_size=1 << 18, budget=budget)
     log = new_log(site, durability=FSYNC)
-    for first in range(0, 3 * CHUNK_ROWS, 100):
+    for first in range(0, 3 * LOG_CHUNK_ROWS, 100):
         write(site, log, *[row(i) for i in range(first, first + 100)])
         site.commit()
-    for first in range(0, 2 * CHUNK_ROWS, 100):
+    for first in range(0, 2 * LOG_CHUNK_ROWS, 100):
         write(
             site,
             log,
@@ -104,7 +104,7 @@ def filled(budget: int) -> tuple[OpenYard, LogTopic]:
             ],
         )
         site.commit()
-    write(site, log, *[row("y" * 3000) for _ in range(CHUNK_ROWS)])
+    write(site, log, *[row("y" * 3000) for _ in range(LOG_CHUNK_ROWS)])
     site.commit()
     return site, log
 

@@ -16,7 +16,7 @@ from jobyard.errors import YardFull
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.topic.config import EPHEMERAL, FSYNC
 from jobyard.model.topic.log import LogTopic, OpenLogReader, TopicFull, WriteTooLarge
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from tests.support.engine.logs import (
     config_of,
     contents,
@@ -136,19 +136,26 @@ def test_a_reader_does_not_see_what_its_own_nodes_wrote_but_moves_past_it() -> N
 def test_a_page_ends_at_its_limit_and_at_its_size_but_has_one_record(*, tags: bool) -> None:
     site = OpenYard()
     log = new_log(site)
-    fill(site, log, 2 * CHUNK_ROWS + 10, tag="t")
+    fill(site, log, 2 * LOG_CHUNK_ROWS + 10, tag="t")
     assert seqs(page_of(site, log, 5, 3, tags=tags)) == [6, 7, 8]
-    page = page_of(site, log, CHUNK_ROWS - 2, 4, tags=tags)
-    assert seqs(page) == [CHUNK_ROWS - 1, CHUNK_ROWS, CHUNK_ROWS + 1, CHUNK_ROWS + 2]
-    assert page.next_from_seq == CHUNK_ROWS + 2
+    page = page_of(site, log, LOG_CHUNK_ROWS - 2, 4, tags=tags)
+    assert seqs(page) == [
+        LOG_CHUNK_ROWS - 1,
+        LOG_CHUNK_ROWS,
+        LOG_CHUNK_ROWS + 1,
+        LOG_CHUNK_ROWS + 2,
+    ]
+    assert page.next_from_seq == LOG_CHUNK_ROWS + 2
     assert seqs(page_of(site, log, 9, 100, 0, tags=tags)) == [10]
-    assert seqs(page_of(site, log, 2 * CHUNK_ROWS, 100, 0, tags=tags)) == [2 * CHUNK_ROWS + 1]
+    assert seqs(page_of(site, log, 2 * LOG_CHUNK_ROWS, 100, 0, tags=tags)) == [
+        2 * LOG_CHUNK_ROWS + 1
+    ]
     few = page_of(site, log, 9, 100, 200, tags=tags)
     assert few.count >= 2
     assert len(b"".join(few.records)) <= 200
     assert few.next_from_seq == 9 + few.count
     many = page_of(site, log, tags=tags)
-    assert many.count == 2 * CHUNK_ROWS + 10
+    assert many.count == 2 * LOG_CHUNK_ROWS + 10
 
 
 def test_following_the_cursor_gives_every_record_once() -> None:
@@ -168,13 +175,13 @@ def test_following_the_cursor_gives_every_record_once() -> None:
 def test_long_records_are_not_joined_and_read_alike() -> None:
     site = OpenYard()
     log = new_log(site)
-    for i in range(CHUNK_ROWS + 5):
+    for i in range(LOG_CHUNK_ROWS + 5):
         write(site, log, row("x" * (3000 if i < 1000 else 5), tag="t"))
     assert not log.chunks[0].is_joined
     assert seqs(page_of(site, log, 0, 3)) == [1, 2, 3]
     assert seqs(page_of(site, log, 3, 100, 6200)) == [4, 5]
-    assert page_of(site, log).count == CHUNK_ROWS + 5
-    assert delete_tagged(site, log, "t") == CHUNK_ROWS + 5
+    assert page_of(site, log).count == LOG_CHUNK_ROWS + 5
+    assert delete_tagged(site, log, "t") == LOG_CHUNK_ROWS + 5
     assert log.memory == 0
 
 
@@ -372,7 +379,7 @@ def test_a_key_answers_even_when_the_log_is_full() -> None:
 # -- readers and time ------------------------------------------------------------------------------
 
 
-def test_readers_are_told_of_writes_settings_and_the_end() -> None:
+def test_readers_are_notified_of_writes_settings_and_the_end() -> None:
     site = OpenYard()
     log = new_log(site)
     listener = Listener()
@@ -389,7 +396,7 @@ def test_readers_are_told_of_writes_settings_and_the_end() -> None:
     assert log.is_dropped
 
 
-def test_a_dropped_log_is_gone_and_one_of_its_name_begins_anew() -> None:
+def test_a_dropped_log_is_gone_and_another_of_its_name_starts_over() -> None:
     site = OpenYard()
     log = new_log(site)
     fill(site, log, 3)
@@ -519,7 +526,7 @@ def test_very_many_records_are_removed_over_turns() -> None:
 def test_the_weight_of_a_chunk_is_that_of_its_records() -> None:
     site = OpenYard(MemoryStorage())
     log = new_log(site)
-    for at in range(3 * CHUNK_ROWS):
+    for at in range(3 * LOG_CHUNK_ROWS):
         write(site, log, row(at, tag=f"t{at % 7}", node="n" * (at % 3)))
     first, second, third = log.chunks
     for step, tag in enumerate(("t3", "t1", "t6", "t0")):
@@ -538,7 +545,7 @@ def test_a_log_that_is_dropped_is_off_the_books_at_once_and_freed_in_slices() ->
     site.yard.tasks.units_per_turn = 200
     site.yard.tasks.proceed(site.now_ms)
     log = new_log(site)
-    write(site, log, *[row(at, tag=f"t{at % 2}") for at in range(9 * CHUNK_ROWS)])
+    write(site, log, *[row(at, tag=f"t{at % 2}") for at in range(9 * LOG_CHUNK_ROWS)])
     delete_tagged(site, log, "t1")
     drop_log(site.yard, log, site.now_ms)
     assert (log.count, log.memory, site.yard.bodies.in_memory) == (0, 0, 0)
@@ -555,7 +562,9 @@ def test_the_texts_of_a_long_write_are_joined_afterwards() -> None:
     site.yard.tasks.proceed(site.now_ms)
     log = new_log(site)
     write(site, log, row("first"))
-    write(site, log, *[row(at, tag=f"t{at % 9}", meta={"a": at}) for at in range(3 * CHUNK_ROWS)])
+    write(
+        site, log, *[row(at, tag=f"t{at % 9}", meta={"a": at}) for at in range(3 * LOG_CHUNK_ROWS)]
+    )
     before = contents(site, log)
     assert [chunk.is_joined for chunk in log.chunks] == [False] * 4
     delete_tagged(site, log, "t4")

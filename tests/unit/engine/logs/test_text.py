@@ -7,7 +7,7 @@ from jobyard.engine.logs.text import text_at
 from jobyard.errors import TextDamaged, YardFull
 from jobyard.model.topic.config import EPHEMERAL, FSYNC
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from tests.support.engine.logs import (
     contents,
     delete_below,
@@ -24,7 +24,7 @@ from tests.support.site.snapshot import snapshot
 from tests.support.site.storage import MemoryStorage
 from tests.support.site.yard import OpenYard
 
-ROWS = 5 * CHUNK_ROWS
+ROWS = 5 * LOG_CHUNK_ROWS
 
 
 def filled(budget: int, step: int = 7, size: int = 40) -> tuple[OpenYard, LogTopic]:
@@ -73,7 +73,7 @@ def test_pages_are_the_same_whether_text_is_in_memory_or_not(step: int) -> None:
 def test_single_texts_can_be_asked_for() -> None:
     warm, warm_log = filled(1 << 40)
     cold, cold_log = filled(0)
-    for slot in (0, 5, CHUNK_ROWS - 1):
+    for slot in (0, 5, LOG_CHUNK_ROWS - 1):
         text = text_at(cold.journal, cold_log.chunks[0], slot)
         assert text == text_at(warm.journal, warm_log.chunks[0], slot)
 
@@ -81,7 +81,7 @@ def test_single_texts_can_be_asked_for() -> None:
 def test_long_texts_leave_memory_too() -> None:
     site, log = filled(0, 64, 2000)
     assert cold_count(log) >= 3
-    assert log.memory < 2 * CHUNK_ROWS * 2100
+    assert log.memory < 2 * LOG_CHUNK_ROWS * 2100
     assert seqs(page_of(site, log, 0, 3)) == [1, 2, 3]
 
 
@@ -91,7 +91,7 @@ def test_very_much_text_leaves_memory_over_turns() -> None:
     tasks.units_per_turn = 400
     log = new_log(site, durability=FSYNC)
     for at in range(4):
-        write(site, log, *[row(f"{at} {i} " + "x" * 5000) for i in range(CHUNK_ROWS)])
+        write(site, log, *[row(f"{at} {i} " + "x" * 5000) for i in range(LOG_CHUNK_ROWS)])
         site.commit()
     while tasks.proceed(site.now_ms):
         pass
@@ -118,7 +118,7 @@ def test_the_long_texts_of_a_dropped_log_are_freed_over_turns() -> None:
     tasks = site.yard.tasks
     tasks.units_per_turn = 400
     log = new_log(site, durability=FSYNC)
-    write(site, log, *[row("x" * 5000)] * (2 * CHUNK_ROWS))
+    write(site, log, *[row("x" * 5000)] * (2 * LOG_CHUNK_ROWS))
     tasks.proceed(site.now_ms)
     drop_log(site.yard, log, site.now_ms)
     turns = 1
@@ -239,7 +239,7 @@ def test_many_records_that_go_at_once_are_counted_as_one_by_one(budget: int) -> 
     one_by_one, other = filled(budget, 64)
     for site, each in ((at_once, log), (one_by_one, other)):
         delete_tagged(site, each, "t3")
-    last_seq = 3 * CHUNK_ROWS + 100
+    last_seq = 3 * LOG_CHUNK_ROWS + 100
     delete_below(at_once, log, last_seq)
     for seq in range(1, last_seq):
         delete_below(one_by_one, other, seq + 1)

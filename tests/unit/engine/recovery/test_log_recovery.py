@@ -69,7 +69,7 @@ def test_records_come_back_with_all_they_have() -> None:
     assert write(other, other.yard.logs["log"], row(1), key="k").first_seq == 3
 
 
-def test_a_log_goes_on_where_it_was() -> None:
+def test_a_log_continues_where_it_was() -> None:
     site, log = begin()
     write(site, log, row(1))
     other = again(site)
@@ -95,7 +95,7 @@ def test_what_was_deleted_stays_away() -> None:
     assert write(other, other.yard.logs["log"], row(1)).first_seq == 51
 
 
-def test_what_caps_and_time_took_stays_away_and_its_readers_are_told() -> None:
+def test_records_removed_by_caps_and_time_stay_away_and_readers_are_notified() -> None:
     site, log = begin()
     write(site, log, *[row(i) for i in range(10)])
     set_config(site.yard, log, config_of(durability=FSYNC, cap_records=5), site.now_ms)
@@ -112,7 +112,7 @@ def test_what_caps_and_time_took_stays_away_and_its_readers_are_told() -> None:
     assert seqs(page_of(other, other.yard.logs["log"])) == [12]
 
 
-def test_time_goes_on_while_the_server_does_not_run() -> None:
+def test_time_counts_while_the_server_does_not_run() -> None:
     site, _ = begin()
     log = new_log(site, "short", durability=FSYNC, ttl_ms=1000, idempotency_window_ms=1000)
     write(site, log, row(1), key="k")

@@ -45,7 +45,7 @@ def test_a_bus_is_on_while_someone_listens() -> None:
     assert [len(ear.events) for ear in (first, second)] == [1, 2]
 
 
-def test_the_life_of_a_job_is_told_in_order() -> None:
+def test_the_life_of_a_job_is_reported_in_order() -> None:
     site = OpenYard()
     ear = Ear()
     site.yard.bus.add(ear)
@@ -86,7 +86,7 @@ def test_the_last_failure_says_that_it_is() -> None:
     assert (event.job, event.queue, event.at_ms) == (job, site.queue(), NOW_MS)
 
 
-def test_a_pause_is_told_once() -> None:
+def test_a_pause_is_reported_once() -> None:
     site = OpenYard()
     ear = Ear()
     site.yard.bus.add(ear)

@@ -70,7 +70,7 @@ def test_small_work_is_done_at_once() -> None:
     assert (task.left, work.count(), told.ended) == (0, 0, [])
 
 
-def test_long_work_goes_on_turn_by_turn_and_its_end_is_told_once() -> None:
+def test_long_work_continues_turn_by_turn_and_reports_its_end_once() -> None:
     told = DashboardEvent()
     work = tasks()
     task = Counting(5 * UNITS_PER_TURN, [])
@@ -121,7 +121,7 @@ def test_tasks_take_turns() -> None:
     assert "".join(notes) in {"ababa", "babab"}
 
 
-def test_work_that_never_ends_first_slices_leaves_some_for_what_goes_on() -> None:
+def test_first_slices_of_new_work_leave_units_for_older_work() -> None:
     work = tasks()
     old = Counting(3 * UNITS_PER_TURN, [])
     work.begin(old, None, NOW_MS)
@@ -132,7 +132,7 @@ def test_work_that_never_ends_first_slices_leaves_some_for_what_goes_on() -> Non
     assert old.left < before
 
 
-def test_a_refusal_at_once_is_raised_and_a_later_one_is_told() -> None:
+def test_a_refusal_at_once_is_raised_and_a_later_one_is_reported() -> None:
     class Refusing(Task):
         def step(self, most: int, now_ms: int) -> int:
             raise Refused(f"no {most} at {now_ms}")

@@ -77,7 +77,7 @@ def test_an_empty_queue_gives_everybody_nothing_and_the_next_claim_opens_a_windo
     assert share.seqs == [1]
 
 
-def test_a_cohort_goes_empty_with_its_queue() -> None:
+def test_a_claim_window_ends_empty_with_its_queue() -> None:
     site = Topic(given=config(claim_jitter_ms=50))
     site.write(b"1")
     share, _ = join(site, "a", 1)
@@ -184,7 +184,7 @@ def test_the_last_who_leaves_takes_the_scout_along() -> None:
     assert share.seqs == [1]
 
 
-def test_those_who_wait_are_told_that_the_queue_was_removed() -> None:
+def test_waiting_claims_end_when_the_queue_is_removed() -> None:
     site = Topic(given=config(claim_jitter_ms=50))
     share, _ = join(site, "a", 1, 60_000)
     site.jump(100)
@@ -258,7 +258,7 @@ def test_a_stream_that_waits_for_its_share_ends_with_the_queue() -> None:
     recount(site.yard)
 
 
-def test_a_stream_goes_on_in_line_once_there_is_no_window() -> None:
+def test_a_stream_gets_jobs_at_once_when_there_is_no_claim_window() -> None:
     site = Topic(given=config(claim_jitter_ms=50))
     _, inbox = site.stream("s", 1)
     site.write(b"1", b"2", b"3")

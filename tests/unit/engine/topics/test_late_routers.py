@@ -63,7 +63,7 @@ def test_what_is_written_meanwhile_follows_in_order() -> None:
 
 
 @pytest.mark.parametrize("turns", range(0, 24, 3))
-def test_a_restart_in_the_middle_goes_on_where_each_was(turns: int) -> None:
+def test_late_routers_continue_where_they_were_after_a_restart(turns: int) -> None:
     storage = MemoryStorage()
     site = slow_site(6, storage)
     put(site, "a", *range(40))
@@ -175,7 +175,7 @@ def test_jobs_that_are_done_before_they_are_copied_are_copied() -> None:
     recount(site.yard)
 
 
-def test_a_router_set_anew_while_it_is_late_goes_on() -> None:
+def test_a_late_router_that_is_set_again_continues() -> None:
     site = slow_site(3)
     put(site, "a", *range(40))
     site.yard.tasks.proceed(site.now_ms)

@@ -262,7 +262,7 @@ def test_a_router_leads_where_it_leads() -> None:
         lead(site, "a", "c", "r")
 
 
-def test_a_router_can_be_set_anew_and_goes_on_where_it_was() -> None:
+def test_a_router_that_is_set_again_continues_where_it_was() -> None:
     site = OpenYard()
     lead(site, name="r")
     put(site, "a", 1, tag="t")

@@ -353,7 +353,7 @@ def test_the_bytes_of_a_queue_follow_jobs_that_are_done_and_come_back() -> None:
     assert topic_queue.counts(site.t).bytes == 0
 
 
-def test_a_lease_of_another_door_is_none_of_a_node() -> None:
+def test_a_node_cannot_end_a_lease_of_another_door() -> None:
     site = Topic()
     site.write(b"1")
     terms = Terms(BUNQUEUE, Proof.DOOR, 1000, "w")

@@ -237,7 +237,7 @@ def test_a_longer_window_brings_no_forgotten_key_back() -> None:
     assert site.write(b"1", key="k").is_deduped
 
 
-def test_a_queue_that_is_dropped_while_another_door_uses_it_begins_anew() -> None:
+def test_a_queue_that_is_dropped_while_another_door_uses_it_starts_over() -> None:
     site = Topic(MemoryStorage())
     client = site.connect()
     client.say(b"use t\r\n")

@@ -1,14 +1,14 @@
 from librt.strings import BytesWriter, read_i32_le
 
 from jobyard.journal.format.key_record import (
-    KEYS_MAX,
+    KEYS_PER_RECORD,
     KIND_KEYS,
-    SPAN_MAX,
     KeyRows,
     keys_length,
     read_keys,
     write_keys,
 )
+from jobyard.journal.format.log_record import SPAN_MAX
 from jobyard.model.topic.key_table import digest_of
 
 
@@ -33,9 +33,9 @@ def test_keys_that_are_too_far_apart_need_records_of_their_own() -> None:
     assert not rows.may_take(101 + SPAN_MAX, 1000)
     assert not rows.may_take(100, 1001 + SPAN_MAX)
     assert not rows.may_take(100, 999 - SPAN_MAX)
-    for _ in range(KEYS_MAX):
+    for _ in range(KEYS_PER_RECORD):
         assert rows.may_take(100, 1000)
         rows.add(digest_of("a"), 100, 1000)
     assert not rows.may_take(100, 1000)
-    assert keys_length(KEYS_MAX) == 32 + 24 * KEYS_MAX
-    assert keys_length(KEYS_MAX + 1) == 64 + 24 * (KEYS_MAX + 1)
+    assert keys_length(KEYS_PER_RECORD) == 32 + 24 * KEYS_PER_RECORD
+    assert keys_length(KEYS_PER_RECORD + 1) == 64 + 24 * (KEYS_PER_RECORD + 1)

@@ -11,11 +11,11 @@ from jobyard.journal.format.segment import (
     BATCH_MAGIC,
     BATCH_MAGIC_BYTES,
     COLD,
-    FORMAT,
     HOT,
     SEAL_MAGIC,
     SEAL_MAGIC_BYTES,
     SEAL_SIZE,
+    SEGMENT_FORMAT,
     SEGMENT_HEADER_SIZE,
     BatchHead,
     HeadFields,
@@ -59,7 +59,7 @@ def test_a_segment_header_is_laid_out_as_drawn() -> None:
     assert len(header) == SEGMENT_HEADER_SIZE
     magic, *fields = struct.unpack("<8siiiiqqqqq", header)
     assert magic == b"JOBYARD\n"
-    assert fields == [FORMAT, 7, 3, COLD, 41, 12, -5, 0, crc32(header[:56])]
+    assert fields == [SEGMENT_FORMAT, 7, 3, COLD, 41, 12, -5, 0, crc32(header[:56])]
 
 
 @given(NATURAL, NATURAL, st.integers(-(1 << 62), 1 << 62), st.binary(max_size=40), st.binary())

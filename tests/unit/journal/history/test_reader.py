@@ -201,7 +201,7 @@ def test_rows_can_be_read_once_they_are_on_disk_and_not_before() -> None:
     assert found.to_seq == found.head_seq == found.rows[0].seq
 
 
-def test_a_page_ends_after_some_rows_or_bytes_and_the_next_goes_on() -> None:
+def test_a_page_ends_after_some_rows_or_bytes_and_the_next_continues() -> None:
     site = OpenYard(MemoryStorage(), segment_size=32_768, window=ALL_HISTORY)
     for number in range(40):
         site.put(b"x" * 3000)
@@ -238,7 +238,7 @@ def test_a_page_ends_at_the_number_that_was_named() -> None:
     assert (beyond.rows, beyond.to_seq) == ([], found.head_seq + 5)
 
 
-def test_a_job_that_waits_for_another_is_told_as_blocked() -> None:
+def test_a_job_that_waits_for_another_is_reported_as_blocked() -> None:
     site = OpenYard(MemoryStorage(), window=ALL_HISTORY)
     child = site.enter(b"child")
     details = JobDetails()

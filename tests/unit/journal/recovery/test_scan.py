@@ -51,7 +51,7 @@ def test_other_files_are_left_alone() -> None:
     assert {"lock", "notes.txt"} <= set(storage.names())
 
 
-def test_a_torn_tail_is_cut_and_its_bytes_are_told() -> None:
+def test_a_torn_tail_is_cut_and_its_bytes_are_reported() -> None:
     storage = MemoryStorage()
     site = boot(storage, b"a", b"b" * 500)
     hot = site.journal.hot
@@ -308,7 +308,7 @@ def test_a_tail_that_ends_with_the_file_is_cut_like_any_other() -> None:
         assert OpenYard(torn).yard.jobs.count == 1
 
 
-def test_a_journal_of_this_boot_goes_on_where_the_last_one_stopped() -> None:
+def test_a_journal_continues_where_the_last_boot_stopped() -> None:
     storage = MemoryStorage()
     epochs = set()
     numbers: list[int] = []

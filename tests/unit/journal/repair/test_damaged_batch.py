@@ -98,7 +98,7 @@ def test_a_death_whose_beginning_can_be_read_still_counts() -> None:
     assert salvage.back_jobs == set()
 
 
-def test_a_base_that_is_hit_is_told_by_its_id_and_queue() -> None:
+def test_a_base_that_is_hit_is_reported_by_its_id_and_queue() -> None:
     out = BytesWriter()
     put = bytes([KIND_PUT, 0, 0, 0]) + (900).to_bytes(4, "little")
     put += (17).to_bytes(8, "little") + (4).to_bytes(4, "little") + (820).to_bytes(4, "little")

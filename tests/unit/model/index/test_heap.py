@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.model.index.heap import Heap
-from jobyard.model.index.item import NOWHERE, Item
+from jobyard.model.index.item import NO_SLOT, Item
 
 # Small keys, so that ties and re-ranking to equal keys happen often.
 KEYS = st.integers(-3, 3)
@@ -38,12 +38,12 @@ def test_any_sequence_of_changes_leaves_the_least_item_on_top(
         elif members and verb == "pop":
             least = min(members, key=order)
             assert heap.pop() is least
-            assert least.pos == NOWHERE
+            assert least.pos == NO_SLOT
             members.remove(least)
         elif members and verb == "remove":
             item = members.pop(pick % len(members))
             heap.remove(item)
-            assert item.pos == NOWHERE
+            assert item.pos == NO_SLOT
         elif members:
             item = members[pick % len(members)]
             item.sort_key = key

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobyard.model.family import BEANSTALK
-from jobyard.model.index.job_table import PAGE_SIZE, SPARSE, JobTable
+from jobyard.model.index.job_table import IDS_PER_PAGE, SPARSE, JobTable
 from jobyard.model.job import RAW, Job
 from jobyard.model.limits import ID_MAX
 from jobyard.model.policy import PLAIN
@@ -20,7 +20,7 @@ def job_of(number: int) -> Job:
 # Ids near the edges of a few pages, and far ones, in any order: as recovery may meet them.
 IDS = st.one_of(
     st.integers(0, 3).flatmap(
-        lambda page: st.integers(page * PAGE_SIZE - 3, page * PAGE_SIZE + 3).filter(
+        lambda page: st.integers(page * IDS_PER_PAGE - 3, page * IDS_PER_PAGE + 3).filter(
             lambda number: number > 0
         )
     ),
@@ -59,9 +59,9 @@ def filled(count: int, keeps: Callable[[int], bool]) -> tuple[JobTable, list[Job
 
 
 def test_few_survivors_do_not_keep_their_page() -> None:
-    pages, kept = filled(2 * PAGE_SIZE, lambda number: number % 100 == 0)
+    pages, kept = filled(2 * IDS_PER_PAGE, lambda number: number % 100 == 0)
     assert len(kept) < SPARSE
-    newest = job_of(5 * PAGE_SIZE)
+    newest = job_of(5 * IDS_PER_PAGE)
     pages.add(newest)
     assert len(pages._pages) == 1
     assert pages.all() == [*kept, newest]
@@ -73,23 +73,23 @@ def test_few_survivors_do_not_keep_their_page() -> None:
 
 
 def test_many_survivors_keep_their_page() -> None:
-    pages, kept = filled(PAGE_SIZE - 1, lambda number: number % 2 == 0)
-    newest = job_of(5 * PAGE_SIZE)
+    pages, kept = filled(IDS_PER_PAGE - 1, lambda number: number % 2 == 0)
+    newest = job_of(5 * IDS_PER_PAGE)
     pages.add(newest)
     assert pages._sparse == {}
     assert pages.all() == [*kept, newest]
 
 
 def test_an_emptied_page_is_freed() -> None:
-    pages, _ = filled(3 * PAGE_SIZE, lambda _: False)
+    pages, _ = filled(3 * IDS_PER_PAGE, lambda _: False)
     assert pages.count == 0
     assert len(pages._pages) <= 1
     assert pages.get(1) is None
 
 
 def test_an_old_id_that_comes_late_does_not_hide_the_survivors_of_its_page() -> None:
-    pages, kept = filled(PAGE_SIZE - 1, lambda number: number == 7)
-    pages.add(job_of(9 * PAGE_SIZE))
+    pages, kept = filled(IDS_PER_PAGE - 1, lambda number: number == 7)
+    pages.add(job_of(9 * IDS_PER_PAGE))
     late = job_of(8)
     pages.add(late)
     assert pages.get(7) is kept[0]
@@ -105,6 +105,6 @@ def test_an_old_id_that_comes_late_does_not_hide_the_survivors_of_its_page() -> 
 def test_the_page_in_use_can_be_thinned_out_too() -> None:
     pages, kept = filled(100, lambda number: number == 50)
     assert pages.get(50) is kept[0]  # the page in use is now the old one
-    pages.add(job_of(PAGE_SIZE * 4))
+    pages.add(job_of(IDS_PER_PAGE * 4))
     assert pages.get(50) is kept[0]
     assert pages.get(51) is None

@@ -65,7 +65,7 @@ class Odd(SortedView):
         return int(job.stamp)
 
 
-def test_a_roster_of_many_chunks_tells_what_a_plain_list_would() -> None:
+def test_jobs_by_seq_in_many_chunks_equal_a_plain_list() -> None:
     draw = Random(7)
     jobs_by_seq = JobsBySeq([])
     plain: list[Job] = []

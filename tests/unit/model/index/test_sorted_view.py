@@ -153,7 +153,7 @@ def test_nothing_is_held_of_jobs_that_are_gone() -> None:
     assert [job.key for job in site.between(0, 1 << 40, 2)] == [901, 902]
 
 
-def test_what_is_read_again_is_not_put_in_order_anew() -> None:
+def test_entries_that_are_read_again_are_not_sorted_again() -> None:
     site = Site(1000)
     site.between(0, 1 << 40, 1)
     for job in site.jobs[:300]:
@@ -206,7 +206,7 @@ def test_an_order_is_made_and_read_in_pieces_while_jobs_move() -> None:
         assert told == sorted(still, key=lambda job: (job.stamp, job.key), reverse=is_reversed)
 
 
-def test_a_roster_that_nobody_needs_is_forgotten_in_pieces() -> None:
+def test_unused_jobs_by_seq_are_unloaded_in_pieces() -> None:
     site = Site(3000)
     site.renewed()
     for job in site.jobs[:1500]:

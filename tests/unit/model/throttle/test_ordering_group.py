@@ -6,7 +6,7 @@ from jobyard.model.throttle.ordering_group import OrderingGroup
 from jobyard.model.throttle.ordering_throttle import OrderingLimits
 
 
-def lane_with(*numbers: int) -> OrderingGroup:
+def group_with(*numbers: int) -> OrderingGroup:
     ordering = OrderingGroup("a")
     ordering.limits = OrderingLimits(*numbers)
     return ordering
@@ -20,7 +20,7 @@ def test_a_bucket_holds_what_flowed_in_less_what_was_taken(
     refill: int, steps: list[tuple[int, int]]
 ) -> None:
     capacity = 3000
-    ordering = lane_with(9, 0, 0, capacity, refill)
+    ordering = group_with(9, 0, 0, capacity, refill)
     ordering.begin(0)
     now_ms, tokens, remainder = 0, 0, 0
     for wait_ms, cost in steps:
@@ -42,7 +42,7 @@ def test_a_bucket_holds_what_flowed_in_less_what_was_taken(
 def test_it_opens_at_the_moment_it_told_and_not_before(
     cost: int, refill: int, since_ms: int
 ) -> None:
-    ordering = lane_with(9, 0, 0, 3000, refill)
+    ordering = group_with(9, 0, 0, 3000, refill)
     ordering.begin(0)
     at_ms = int(ordering.may_start_ms(cost, since_ms))
     if at_ms > since_ms:
@@ -51,13 +51,13 @@ def test_it_opens_at_the_moment_it_told_and_not_before(
 
 
 def test_without_a_flow_it_never_opens_again() -> None:
-    ordering = lane_with(9, 0, 0, 3000, 0)
+    ordering = group_with(9, 0, 0, 3000, 0)
     ordering.begin(0)
     assert ordering.may_start_ms(1, 1 << 50) == NEVER_MS
 
 
 def test_long_times_and_large_limits_stay_within_their_bits() -> None:
-    ordering = lane_with(9, 0, 0, 1 << 62, 1 << 62)
+    ordering = group_with(9, 0, 0, 1 << 62, 1 << 62)
     ordering.begin(0)
     assert ordering.tokens(1 << 50) == ordering.limits.capacity
     ordering.start(1 << 51, 1 << 50)
@@ -65,7 +65,7 @@ def test_long_times_and_large_limits_stay_within_their_bits() -> None:
 
 
 def test_a_window_opens_with_the_first_that_starts() -> None:
-    ordering = lane_with(9, 2, 100, 0, 0)
+    ordering = group_with(9, 2, 100, 0, 0)
     for now_ms in (1000, 1050):
         assert ordering.may_start_ms(1, now_ms) == now_ms
         ordering.start(1, now_ms)
@@ -76,13 +76,13 @@ def test_a_window_opens_with_the_first_that_starts() -> None:
 
 
 def test_after_a_restart_the_window_is_closed() -> None:
-    ordering = lane_with(9, 2, 100, 0, 0)
+    ordering = group_with(9, 2, 100, 0, 0)
     ordering.begin(1000)
     assert ordering.may_start_ms(1, 1001) == 1100
 
 
-def test_who_closes_a_lane_closes_it_for_all() -> None:
-    ordering = lane_with(9, 0, 0, 0, 0)
+def test_a_closed_ordering_group_is_closed_for_all_jobs() -> None:
+    ordering = group_with(9, 0, 0, 0, 0)
     ordering.closed_until_ms = 70
     assert ordering.may_start_ms(1, 10) == 70
     assert ordering.may_start_ms(1, 80) == 80

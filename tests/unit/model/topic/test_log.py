@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from jobyard.engine.logs.logs import set_config
 from jobyard.model.topic.log import LogTopic, chunk_base
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from jobyard.model.topic.log_rows import LogRows, middle_of, text_of
 from tests.support.engine.logs import (
     config_of,
@@ -33,7 +33,11 @@ def rows_of(*seqs: int) -> LogRows:
 
 
 def test_a_chunk_begins_after_every_1024th_seq() -> None:
-    assert [chunk_base(seq) for seq in (1, CHUNK_ROWS, CHUNK_ROWS + 1)] == [1, 1, CHUNK_ROWS + 1]
+    assert [chunk_base(seq) for seq in (1, LOG_CHUNK_ROWS, LOG_CHUNK_ROWS + 1)] == [
+        1,
+        1,
+        LOG_CHUNK_ROWS + 1,
+    ]
 
 
 def test_rows_may_come_back_in_any_order() -> None:

@@ -13,7 +13,7 @@ def test_a_long_kick_is_answered_when_it_is_done_and_before_what_follows_it() ->
     assert site.connect().say(b"reserve\r\n").startswith(b"RESERVED")
     while site.yard.tasks.proceed(site.now_ms):
         assert client.hear() == b""
-    assert client.ears.stirs == 1
+    assert client.ears.wakes == 1
     client.session.resume(site.now_ms)
     assert client.hear() == b"KICKED 1400\r\nUSING default\r\n"
     assert site.yard.delayed_count == 100

@@ -54,7 +54,7 @@ def test_a_job_that_has_to_wait_for_others_is_told_so_when_it_is_put() -> None:
     ]
 
 
-def test_progress_is_told_with_its_message() -> None:
+def test_progress_is_reported_with_its_message() -> None:
     client = BareBunqueue().connect()
     job_id = client.push("q")
     client.pull("q")

@@ -70,7 +70,7 @@ def test_what_a_worker_of_glide_mq_has_is_not_to_be_had() -> None:
     assert client.ok("GetJobCounts", queue="q")["counts"]["active"] == 1
 
 
-def test_a_waiting_puller_is_given_a_job_from_any_shelf() -> None:
+def test_a_waiting_pull_gets_a_job_from_any_ready_list() -> None:
     for fields in ({"priority": 1}, {"is_lifo": True}, {"ordering": "a"}, {"delay_ms": 50}):
         place = BareBunqueue()
         client = place.connect()
@@ -83,7 +83,7 @@ def test_a_waiting_puller_is_given_a_job_from_any_shelf() -> None:
         recount(place.yard)
 
 
-def test_jobs_on_shelves_and_in_lanes_are_counted_and_listed() -> None:
+def test_jobs_of_all_ready_lists_and_ordering_groups_are_counted_and_listed() -> None:
     place = BareBunqueue()
     client = place.connect()
     names = 0

@@ -118,7 +118,7 @@ def test_a_long_page_is_made_in_slices(count: int) -> None:
     assert [job["data"] for job in last] == list(range(89, 29, -1))
 
 
-def test_a_page_goes_on_while_jobs_come_and_go() -> None:
+def test_a_page_continues_while_jobs_come_and_go() -> None:
     site, client = slow_site(SORTED_AT_ONCE + 600)
     other = site.connect()
     number = client.send("GetJobs", queue="q", limit=10**6)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from jobyard.protocols.bunqueue.commands.dlq import ENTRIES_MAX
-from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE, LongList
-from jobyard.protocols.session import OUTPUT_MAX
+from jobyard.protocols.bunqueue.long_answers import LongList
+from jobyard.protocols.session import OUTPUT_MAX, PIECE_SIZE
 from jobyard.wire.msgpack.write import Raw, encode
 from tests.support.clients.bunqueue import BunqueueClient
 from tests.support.clients.http import WebSocket
@@ -95,7 +95,7 @@ def test_it_waits_for_all_that_was_appended_and_commands_behind_it_for_it(
     assert frames_in(session.take_output()) == [{"ok": True, "count": JOBS}]
 
 
-def test_all_ids_of_a_large_clean_are_told() -> None:
+def test_all_ids_of_a_large_clean_are_reported() -> None:
     site = BareBunqueue()
     client = site.connect()
     count = PIECE_SIZE // 20
@@ -159,7 +159,7 @@ def test_a_long_answer_over_http_has_its_length_and_comes_in_pieces(port: BareHt
     assert shown == {"ok": True}
 
 
-def test_it_is_compressed_for_those_who_ask(port: BareHttp) -> None:
+def test_an_answer_is_compressed_for_clients_that_accept_it(port: BareHttp) -> None:
     client = port.call()
     client.send("GET", PATH, Accept_Encoding="gzip")
     head, _, body = client.unread.partition(b"\r\n\r\n")

@@ -141,7 +141,7 @@ def test_one_who_waits_for_a_refusal_cannot_send_on() -> None:
     assert knocker.session.held_size() == 0
 
 
-def test_who_leaves_is_told_nothing_more() -> None:
+def test_a_client_that_left_gets_nothing_more() -> None:
     site = guarded()
     knocker = Knocker(site)
     for _ in range(FREE_FAILURES + 1):

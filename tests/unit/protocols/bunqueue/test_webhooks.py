@@ -42,7 +42,7 @@ def bodies(site: BareBunqueue) -> list[dict[str, object]]:
     return found
 
 
-def test_the_life_of_a_job_is_told() -> None:
+def test_the_life_of_a_job_is_reported() -> None:
     site = BareBunqueue()
     client = site.connect()
     add(client, secret="s3cret")
@@ -61,7 +61,7 @@ def test_the_life_of_a_job_is_told() -> None:
     ]
 
 
-def test_every_failure_is_told() -> None:
+def test_every_failure_is_reported() -> None:
     site = BareBunqueue()
     client = site.connect()
     add(client, events=["job.failed"])
@@ -226,7 +226,7 @@ def test_a_full_disk_changes_nothing() -> None:
     assert (row["id"], row["enabled"]) == (webhook_id, True)
 
 
-def test_many_events_for_many_webhooks_are_told_in_slices() -> None:
+def test_many_events_for_many_webhooks_are_reported_in_slices() -> None:
     site = BareBunqueue()
     client = site.connect()
     ids = [add(client, events=["job.pushed"]) for _ in range(40)]

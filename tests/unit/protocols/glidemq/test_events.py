@@ -116,7 +116,7 @@ def test_a_job_that_runs_and_is_revoked_or_put_off(library: Library) -> None:
     assert told(library) == [("delay-changed", "jobId", "1", "delay", "400")]
 
 
-def test_many_jobs_are_told_by_their_number(library: Library) -> None:
+def test_many_jobs_are_reported_by_their_count(library: Library) -> None:
     for _ in range(3):
         library.add()
     library.complete(*library.read()[0])

@@ -20,7 +20,7 @@ def meta(library: Library) -> dict[str, str]:
 # -- what is set for a queue -------------------------------------------------------------------
 
 
-def test_zeros_of_limits_are_told(library: Library) -> None:
+def test_zeros_of_limits_are_reported(library: Library) -> None:
     limits = ("globalConcurrency", 0, "rateLimitMax", 0)
     assert library.client.ask("HSET", library.key("meta"), *limits) == 2
     assert meta(library) == {"globalConcurrency": "0", "rateLimitMax": "0"}

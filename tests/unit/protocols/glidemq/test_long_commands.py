@@ -42,7 +42,7 @@ def texts(count: int) -> list[bytes]:
 # -- reading -----------------------------------------------------------------------------------
 
 
-def test_a_whole_stream_is_told_in_pieces() -> None:
+def test_a_whole_stream_is_shown_in_pieces() -> None:
     library = filled()
     entries, turns = answer(library, "XRANGE", library.key("stream"), "-", "+")
     assert [fields[1] for _, fields in entries] == texts(JOBS)
@@ -51,7 +51,7 @@ def test_a_whole_stream_is_told_in_pieces() -> None:
     assert [fields[1] for _, fields in entries] == texts(JOBS)[::-1]
 
 
-def test_a_page_of_a_long_stream_is_told_at_once() -> None:
+def test_a_page_of_a_long_stream_is_shown_at_once() -> None:
     library = filled()
     entries, turns = answer(library, "XRANGE", library.key("stream"), "-", "+", "COUNT", 3)
     assert [fields[1] for _, fields in entries] == texts(3)
@@ -146,7 +146,7 @@ def test_all_keys_are_found_in_pieces_and_counted_alike() -> None:
     assert told == set(found)
 
 
-def test_a_hash_of_many_fields_is_told_in_pieces() -> None:
+def test_a_hash_of_many_fields_is_shown_in_pieces() -> None:
     library = filled(1)
     fields = [f"f{number}" for number in range(1000)]
     flat = [word for field in fields for word in (field, "x")]

@@ -59,7 +59,7 @@ def test_a_wrong_name_far_behind_keeps_all_keys(library: Library) -> None:
     assert library.client.ask("GET", keys[0]) == b"x"
 
 
-def test_many_fields_are_told_and_dropped(library: Library) -> None:
+def test_many_fields_are_shown_and_dropped(library: Library) -> None:
     key = library.key("rate")
     flat = [word for name in names() for word in (name, name.upper())]
     library.client.ask("HSET", key, *flat)

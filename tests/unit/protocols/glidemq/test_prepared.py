@@ -116,7 +116,7 @@ def test_the_same_is_answered_and_done_as_the_long_way(steps: list[Step]) -> Non
     assert whole.stands() == cut.stands()
 
 
-def test_a_routine_answers_as_the_first_request() -> None:
+def test_a_prepared_call_answers_like_the_first_request() -> None:
     library = Library(BareGlidemq())
     assert [library.add() for _ in range(4)] == [b"1", b"2", b"3", b"4"]
     assert library.job("4") == {**library.job("1"), "id": "4"}
@@ -128,14 +128,14 @@ def test_a_routine_answers_as_the_first_request() -> None:
     assert library.next(job_id, entry) == [b"NEXT_NONE", b"4"]
 
 
-def test_who_says_nothing_twice_has_no_routines() -> None:
+def test_requests_that_never_recur_are_not_prepared() -> None:
     library = Library(BareGlidemq())
     for number in range(200):
         library.add(name=f"job {number}")
     assert library.counts()["waiting"] == 200
 
 
-def test_what_is_no_routine_takes_no_chance_of_one() -> None:
+def test_only_functions_that_recur_are_candidates_for_preparation() -> None:
     asked = [[b"xreadgroup", b"GROUP"], [b"FCALL", b"glidemq_addJob", b"4"]]
     assert all(may_recur(of_arguments(words)) for words in asked)
     assert not may_recur(of_arguments([b"FCALL", b"glidemq_promote", b"3"]))

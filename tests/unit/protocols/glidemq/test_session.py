@@ -75,7 +75,7 @@ def test_any_bytes_leave_the_door_open_for_others(data: bytes) -> None:
     assert site.connect().ask("PING") == b"PONG"
 
 
-def test_a_reader_waits_also_where_a_stream_begins_anew() -> None:
+def test_a_reader_waits_for_a_stream_that_is_created_again() -> None:
     site = BareGlidemq()
     reader, other = site.connect(), site.connect()
     reader.send("XREAD", "BLOCK", "1000", "STREAMS", "glide:{q}:jstream:1", "0")

@@ -31,7 +31,7 @@ def session_of(client: GlideClient) -> GlidemqSession:
     return session
 
 
-def test_a_pipeline_goes_on_in_later_turns_without_more_input(site: BareGlidemq) -> None:
+def test_a_pipeline_continues_in_later_turns_without_more_input(site: BareGlidemq) -> None:
     client = site.connect()
     client.feed(b"".join(pack("ECHO", str(at)) for at in range(500)))
     assert session_of(client).is_at_work()

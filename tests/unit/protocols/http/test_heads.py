@@ -6,7 +6,7 @@ from email.utils import parsedate_to_datetime
 
 import pytest
 
-from jobyard.protocols.http.compression import PIECE_SIZE, SIZE_MIN
+from jobyard.protocols.http.compression import COMPRESSED_PIECE_SIZE, SIZE_MIN
 from jobyard.wire.http.accept import names
 from jobyard.wire.http.response import http_date
 from tests.support.clients.http_text import dechunked
@@ -85,8 +85,10 @@ def page(site: BareTopics, encoding: str) -> tuple[dict[str, str], bytes]:
     return lines, rest
 
 
-@pytest.mark.parametrize("size", [SIZE_MIN, PIECE_SIZE // 2, PIECE_SIZE * 3])
-def test_a_large_answer_is_compressed_for_who_asks(site: BareTopics, size: int) -> None:
+@pytest.mark.parametrize("size", [SIZE_MIN, COMPRESSED_PIECE_SIZE // 2, COMPRESSED_PIECE_SIZE * 3])
+def test_a_large_answer_is_compressed_for_clients_that_accept_it(
+    site: BareTopics, size: int
+) -> None:
     site.api.write("t", *("x" * 1000 for _ in range(size // 1000 + 1)))
     lines, plain = page(site, "identity")
     assert "content-encoding" not in lines

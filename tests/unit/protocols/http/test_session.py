@@ -184,7 +184,7 @@ def test_a_head_request_gets_the_head_alone() -> None:
         (get("/never"), b"400", b"invalid_request: the verb says no"),
     ],
 )  # fmt: skip
-def test_a_refusal_has_its_status_and_the_connection_goes_on(
+def test_a_refusal_has_its_status_and_the_connection_stays_open(
     request_bytes: bytes, status: bytes, body: bytes
 ) -> None:
     site = Site()
@@ -233,7 +233,7 @@ def test_calls_behind_one_that_waits_are_answered_after_it() -> None:
     assert site.say(get("/wait") + get("/hello/b")) == b""
     assert site.session.unread_size() > 0
     site.waiting[0].call.answer(200, b"now", "text/plain")
-    assert site.ears.stirs == 1
+    assert site.ears.wakes == 1
     answer = site.hear()
     assert answer.index(b"now") < answer.index(b"GET b 0")
 
@@ -261,7 +261,7 @@ def test_a_stream_is_sent_in_chunks_until_it_ends() -> None:
     assert body_of(answer) == b"5\r\nfirst\r\n"
     call = site.streams[0].call
     call.send(b"second")
-    assert site.ears.stirs == 1
+    assert site.ears.wakes == 1
     assert site.hear() == b"6\r\nsecond\r\n"
     call.end_stream()
     assert site.hear() == b"0\r\n\r\n"
@@ -301,13 +301,13 @@ def test_what_has_not_left_the_connection_counts_against_a_stream() -> None:
     assert site.session.is_stalled
 
 
-def test_a_stream_goes_on_when_it_has_something_to_send() -> None:
+def test_a_stream_continues_when_it_has_something_to_send() -> None:
     site = Site()
     site.say(get("/stream"))
     site.streams[0].story.clear()
-    stirs = site.ears.stirs
+    wakes = site.ears.wakes
     site.streams[0].call.wake()
-    assert site.ears.stirs == stirs + 1
+    assert site.ears.wakes == wakes + 1
     site.hear()
     assert site.streams[0].story == ["drained"]
 

@@ -75,7 +75,7 @@ def site() -> BareHttp:
         (head().replace(b"Content-Length: 1000000", b"Transfer-Encoding: chunked") + b"9\r\n", 401),
     ],
 )
-def test_no_body_is_read_of_one_who_may_not_send_it(site: BareHttp, said: bytes, told: int) -> None:
+def test_the_body_of_a_refused_call_is_not_read(site: BareHttp, said: bytes, told: int) -> None:
     knocker = Knocker(site)
     assert status(knocker.say(said)) == told
     # What still comes is thrown away, so that the answer can be read.
@@ -133,7 +133,7 @@ def test_guesses_are_answered_later_and_later(site: BareHttp) -> None:
     assert status(knocker.wait(500)) == 401
 
 
-def test_one_who_never_says_a_word_is_closed(site: BareHttp) -> None:
+def test_a_connection_that_sends_nothing_is_closed(site: BareHttp) -> None:
     tick(site.yard, site.now_ms)
     silent, talker = Knocker(site), Knocker(site)
     assert status(talker.say(head("GET", "/health", size=0))) == 200
@@ -168,7 +168,7 @@ def test_past_a_rate_no_key_of_the_address_is_compared(site: BareHttp) -> None:
     assert status(knocker.say(head("GET", "/stats", size=0, token="right"))) == 200
 
 
-def test_who_leaves_is_told_nothing_more(site: BareHttp) -> None:
+def test_a_client_that_left_gets_nothing_more(site: BareHttp) -> None:
     for said in (head("GET", "/stats", size=0, token="wrong"), head(token="wrong")):
         knocker = Knocker(site)
         for _ in range(FREE_FAILURES):

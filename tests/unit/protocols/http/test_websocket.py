@@ -123,9 +123,9 @@ def test_messages_wait_while_nothing_is_read() -> None:
 def test_what_is_said_out_of_turn_is_taken_before_the_turn_ends() -> None:
     wire = Wire()
     wire.send(ws_frame(OP_TEXT, b"a"))
-    assert wire.ear.stirs == 0
+    assert wire.ear.wakes == 0
     wire.line.say(b"news")
-    assert wire.ear.stirs == 1
+    assert wire.ear.wakes == 1
 
 
 @pytest.mark.parametrize("unsent", [0, STREAM_MAX])

@@ -66,7 +66,7 @@ def test_what_each_key_opens(
 
 
 @pytest.mark.parametrize(("method", "path", "body", "needed"), CALLS)
-def test_without_a_key_only_health_is_told(
+def test_without_a_key_only_health_is_reported(
     guarded: BareTopics, method: str, path: str, body: object, needed: str
 ) -> None:
     for headers in (

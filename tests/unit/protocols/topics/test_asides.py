@@ -9,7 +9,7 @@ ONE = {"records": [{"data": 1}]}
 
 
 @pytest.mark.parametrize("word", ["", "1", "yes", "TRUE", "false%20", "null"])
-def test_a_flag_that_is_none_is_refused_before_anything_happens(
+def test_an_invalid_flag_is_refused_before_anything_happens(
     site: BareTopics, api: TopicsClient, word: str
 ) -> None:
     assert api.post(f"t?return_seqs={word}", ONE).refusal == (400, "invalid_request")

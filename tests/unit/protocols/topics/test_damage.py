@@ -2,13 +2,13 @@
 
 import pytest
 
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from tests.support.clients.exports import begin, exported, unchunked
 from tests.support.clients.topics import TopicsClient
 from tests.support.doors.topics import BareTopics
 from tests.support.site.storage import MemoryStorage
 
-ROWS = 2 * CHUNK_ROWS + 1
+ROWS = 2 * LOG_CHUNK_ROWS + 1
 CORRUPT = (500, "corrupt")
 
 

@@ -153,7 +153,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_comes(site: BareTopics) -
     assert not site.yard.logs
 
 
-def test_a_request_that_is_none_is_refused_in_the_words_of_its_path(site: BareTopics) -> None:
+def test_a_malformed_request_gets_the_error_format_of_its_path(site: BareTopics) -> None:
     caller = site.connect()
     caller.feed(b"POST /v0/topics/t HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n")
     answer = caller.hear()
@@ -162,7 +162,7 @@ def test_a_request_that_is_none_is_refused_in_the_words_of_its_path(site: BareTo
 
 
 @pytest.mark.parametrize("kind", ["log", "queue"])
-def test_a_full_disk_is_told_and_nothing_is_written(kind: str) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_written(kind: str) -> None:
     storage = MemoryStorage()
     site = BareTopics(storage)
     api = site.api

@@ -101,7 +101,7 @@ def test_a_large_write_ends_though_others_write_without_a_pause() -> None:
     check(other, [*numbers], [])
 
 
-def test_a_log_that_was_deleted_meanwhile_is_made_anew() -> None:
+def test_a_log_that_was_deleted_meanwhile_is_created_again() -> None:
     site, client, other = slow_site()
     other.write("t", "first", "second")
     send(client)

@@ -13,7 +13,8 @@ from jobyard.journal.reply_gate import Gate
 from jobyard.model.limits import NEVER_MS, READ_AHEAD_MAX
 from jobyard.protocols.session import OUTPUT_MAX
 from jobyard.protocols.shared_limits import FREE_SIZE
-from jobyard.server.asyncio_connection import SEND_MAX, STUCK_S, StreamConnection, StreamTurns
+from jobyard.server.asyncio_connection import STUCK_S, StreamConnection, StreamTurns
+from jobyard.server.connection import SEND_MAX
 from jobyard.server.loop import Clock
 from jobyard.server.turn import Commits, Turns
 from tests.support.site.yard import OpenYard
@@ -220,7 +221,7 @@ def test_reading_stops_while_a_session_has_enough(hall: Hall) -> None:
     assert transport.is_reading
 
 
-def test_reading_goes_on_after_answers_that_waited_for_the_disk(hall: Hall) -> None:
+def test_reading_continues_after_answers_that_waited_for_the_disk(hall: Hall) -> None:
     connection, transport, session = hall.connect()
     session.on_data = lambda: session.say(b"y" * (OUTPUT_MAX + 1), awaits=3)
     connection.data_received(b"x")
@@ -233,7 +234,7 @@ def test_reading_goes_on_after_answers_that_waited_for_the_disk(hall: Hall) -> N
     assert transport.is_reading
 
 
-def test_a_stalled_session_goes_on_only_when_the_peer_has_read(hall: Hall) -> None:
+def test_a_stalled_session_continues_only_when_the_peer_has_read(hall: Hall) -> None:
     connection, transport, session = hall.connect()
 
     def say_more() -> None:
@@ -413,7 +414,7 @@ def test_an_error_that_changed_nothing_costs_one_connection(hall: Hall) -> None:
     assert transport.sent == b"answer"
 
 
-def test_an_error_when_a_session_goes_on_costs_one_connection(hall: Hall) -> None:
+def test_an_error_of_a_session_that_continues_costs_one_connection(hall: Hall) -> None:
     _connection, transport, session = hall.connect()
 
     def fail() -> None:

@@ -281,7 +281,7 @@ def test_a_session_with_much_unread_input_gets_no_more(hall: Hall) -> None:
     hall.turn_until(lambda: len(line.session.heard) > 1)
 
 
-def test_a_stalled_session_goes_on_when_its_output_has_gone(hall: Hall) -> None:
+def test_a_stalled_session_continues_when_its_output_was_sent(hall: Hall) -> None:
     line = hall.connect()
     left = [3]
 
@@ -454,7 +454,7 @@ def test_winding_up_sends_what_there_is_and_closes(hall: Hall) -> None:
     assert line.connection.is_closed
 
 
-def test_those_who_are_stirred_go_on_in_order_and_once(hall: Hall) -> None:
+def test_woken_sessions_continue_in_order_and_once(hall: Hall) -> None:
     lines = [hall.connect() for _ in range(3)]
     order: list[int] = []
     for n, line in enumerate(lines):
@@ -493,7 +493,7 @@ def test_an_error_that_changed_nothing_costs_one_connection(hall: Hall) -> None:
     assert other.hear(6) == b"answer"
 
 
-def test_an_error_when_a_session_goes_on_costs_one_connection(hall: Hall) -> None:
+def test_an_error_of_a_session_that_continues_costs_one_connection(hall: Hall) -> None:
     line = hall.connect()
     line.session.on_resume = fails(AssertionError())
     line.session.peer.wake()

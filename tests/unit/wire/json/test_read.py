@@ -425,7 +425,7 @@ def test_the_objects_of_an_array_are_those_that_were_written(made: list[dict[str
 
 
 @pytest.mark.parametrize("data", [b"[1]", b"[{},[]]", b'[{}, "{}"]', b"[null]"])
-def test_an_array_of_anything_but_objects_is_none_of_objects(data: bytes) -> None:
+def test_an_array_of_anything_but_objects_is_refused(data: bytes) -> None:
     assert read_objects(data, 0, len(data), 1000) is None
 
 

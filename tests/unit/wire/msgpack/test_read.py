@@ -17,7 +17,7 @@ from jobyard.wire.msgpack.forms import (
     decode,
     skip,
 )
-from jobyard.wire.msgpack.read import KEYS_MAX, MapFields, read_fields, text_at
+from jobyard.wire.msgpack.read import MAP_KEYS_MAX, MapFields, read_fields, text_at
 from jobyard.wire.msgpack.write import Raw, encode
 from tests.support.values.msgpack import FRAMES, WIDE_VALUES, as_read, same
 
@@ -220,8 +220,8 @@ def test_a_map_of_endless_keys_is_refused() -> None:
     def named(count: int) -> bytes:
         return b"\xde" + struct.pack(">H", count) + b"\xa1a\x01" * count
 
-    assert read_fields(named(KEYS_MAX), 0, 3 + 3 * KEYS_MAX) is not None
-    assert read_fields(named(KEYS_MAX + 1), 0, 6 + 3 * KEYS_MAX) is None
+    assert read_fields(named(MAP_KEYS_MAX), 0, 3 + 3 * MAP_KEYS_MAX) is not None
+    assert read_fields(named(MAP_KEYS_MAX + 1), 0, 6 + 3 * MAP_KEYS_MAX) is None
 
 
 def test_a_deep_value_is_carried_but_not_opened() -> None:

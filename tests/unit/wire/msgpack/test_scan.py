@@ -5,7 +5,14 @@ import random
 import pytest
 
 from jobyard.wire.msgpack.forms import is_deeper, skip
-from jobyard.wire.msgpack.scan import LONG, MALFORMED, TOO_DEEP, UNKNOWN, WHOLE, MsgpackScan
+from jobyard.wire.msgpack.scan import (
+    MALFORMED,
+    NOTED_SIZE_MIN,
+    TOO_DEEP,
+    UNKNOWN,
+    WHOLE,
+    MsgpackScan,
+)
 from tests.support.servers.bunqueue import pack
 
 
@@ -54,7 +61,10 @@ def test_any_bytes_get_the_same_verdict() -> None:
 
 
 def test_the_ends_of_long_parts_are_known() -> None:
-    value = {"jobs": [{"data": [1] * LONG}, {"data": [1] * 10}], "x": "y" * LONG}
+    value = {
+        "jobs": [{"data": [1] * NOTED_SIZE_MIN}, {"data": [1] * 10}],
+        "x": "y" * NOTED_SIZE_MIN,
+    }
     data = pack(value)
     ends = scanned(data, 100).ends
     # The frame, the list, the first job and its data.

@@ -60,7 +60,7 @@ def test_a_set(proto: int, head: bytes) -> None:
     assert said(lambda out: w.write_set(out, 1, proto)) == head
 
 
-def test_a_message_nobody_asked_for_is_told_apart_in_version_3() -> None:
+def test_an_unsolicited_message_is_distinguished_in_version_3() -> None:
     assert said(lambda out: w.write_push(out, 2, 3)) == b">2\r\n"
 
 

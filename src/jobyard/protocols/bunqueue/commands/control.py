@@ -50,8 +50,8 @@ from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.flow_links import with_relatives
 from jobyard.protocols.bunqueue.commands.jobs import check_lease, named_job
 from jobyard.protocols.bunqueue.commands.leases import ensure_room
+from jobyard.protocols.bunqueue.commands.push_options import SAFE_INTEGER_MAX
 from jobyard.protocols.bunqueue.commands.query import (
-    SAFE_INTEGER_MAX,
     add_result_lost,
     chosen,
     is_paused,

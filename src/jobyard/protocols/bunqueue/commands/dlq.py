@@ -19,9 +19,10 @@ from jobyard.model.family import counts_attempts
 from jobyard.model.job import DEAD, DONE, Job
 from jobyard.model.limits import NEVER_MS
 from jobyard.model.queue import Queue
-from jobyard.model.throttle.settings import DAY_MS, DEFAULTS, Settings
+from jobyard.model.throttle.settings import DEFAULTS, Settings
 from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
+from jobyard.protocols.bunqueue.commands.push_options import YEAR_MS
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.job_fields import job_value
@@ -38,7 +39,6 @@ ANSWER_BYTES_MAX: Final = 24 << 20
 # The cost of listing one job, in units of work.
 LIST_UNITS: Final = 16
 
-YEAR_MS: Final = 365 * DAY_MS
 DLQ_COUNT_MAX: Final = 1_000_000_000
 
 REASONS: Final = {
@@ -169,7 +169,7 @@ def entry_value(door: BunqueueDoor, outcome: Outcome, job: Raw) -> dict[str, obj
 
 def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
     failures = outcome.job.ensure_details().failures or []
-    told: list[object] = []
+    rows: list[object] = []
     for failure in failures:
         reason = failure.reason
         if (
@@ -179,7 +179,7 @@ def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
         ):
             # This failure used up the last attempt.
             reason = FailureReason.ATTEMPTS_USED
-        told.append(
+        rows.append(
             {
                 "attempt": int(failure.attempt),
                 "startedAt": float(door.wall_ms(failure.started_ms)),
@@ -189,7 +189,7 @@ def _attempts(door: BunqueueDoor, outcome: Outcome) -> list[object]:
                 "duration": int(failure.failed_ms - failure.started_ms),
             }
         )
-    return told
+    return rows
 
 
 @final

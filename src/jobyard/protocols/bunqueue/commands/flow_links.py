@@ -97,8 +97,8 @@ def with_relatives(old: bytes, new: bytes) -> bytes:
 
     Clients rely on these ids, so a change of the data must neither remove nor invent them.
     """
-    kin = {key: value for key, value in _reserved(old).items() if key in _RELATIVES}
-    if not kin:
+    links = {key: value for key, value in _reserved(old).items() if key in _RELATIVES}
+    if not links:
         return new
     if kind_of(new, 0) != KIND_MAP:
         raise Refused("flow job data must be an object")
@@ -106,9 +106,9 @@ def with_relatives(old: bytes, new: bytes) -> bytes:
         raise Refused(f"flow job data key is reserved: {key}")
     count, at = map_header(new, 0, len(new))
     out = BytesWriter()
-    write_map(out, count + len(kin))
+    write_map(out, count + len(links))
     out.write(new[at:])
-    for key, value in kin.items():
+    for key, value in links.items():
         write_text(out, key)
         out.write(value)
     return out.getvalue()
@@ -406,8 +406,8 @@ def sign(yard: Yard, parent: Job, child: Job, now_ms: i64) -> None:
     body = yard.bodies.fetch(child) if child.state in LINKABLE else None
     if body is None or child.codec != MSGPACK or kind_of(body, 0) != KIND_MAP:
         return
-    told: dict[str, object] = {"__parentId": id_text(parent), "__parentQueue": parent.queue.name}
-    signed = map_with(body, told)
+    links: dict[str, object] = {"__parentId": id_text(parent), "__parentQueue": parent.queue.name}
+    signed = map_with(body, links)
     if signed != body:
         set_body(yard, child, signed, MSGPACK, now_ms)
 

@@ -317,8 +317,8 @@ class FlowPush(Task):
             raise Refused("flow job data has too many keys")
         if one.parent >= 0:
             parent = self._jobs[one.parent].planned
-            told = (inside.text(b"__parentId"), inside.text(b"__parentQueue"))
-            if told != (parent.name, parent.queue):
+            link = (inside.text(b"__parentId"), inside.text(b"__parentQueue"))
+            if link != (parent.name, parent.queue):
                 raise Refused(f"flow child {one.name} metadata does not match parent {parent.name}")
         if job.children and inside.texts(b"__childrenIds") != job.children:
             raise Refused(
@@ -395,8 +395,8 @@ class FlowPush(Task):
             policy.jobs_count += 1
         observer = self._door.observer
         if observer is not None:
-            told: dict[str, object] = {"jobs": len(flow.jobs), "queues": len(different)}
-            observer.publish("flow:pushed", told)
+            counts: dict[str, object] = {"jobs": len(flow.jobs), "queues": len(different)}
+            observer.publish("flow:pushed", counts)
         flows.serve(yard, different, now_ms)
         self._next_phase()
         return len(flow.jobs)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from jobyard.protocols.bunqueue.session import BunqueueSession
 
 # The answer to a parent whose children have more results than fit into one frame.
-TOO_LONG: Final = "The results of the children are too large for one answer: use GetResult for each"
+_RESULTS_TOO_LONG: Final = (
+    "The results of the children are too large for one answer: use GetResult for each"
+)
 
 # -- results of children -----------------------------------------------------------------------
 
@@ -77,7 +79,7 @@ class ChildrenValues(Task):
                 self.values.add_pair(member.label, value.data)
                 done += len(value.data) // WRITTEN_PER_UNIT
                 if self.values.size() > PAGE_BYTES_MAX:
-                    raise Refused(TOO_LONG)
+                    raise Refused(_RESULTS_TOO_LONG)
         return done
 
     def _value_of(self, member: Member) -> Raw | None:

@@ -13,6 +13,7 @@ from jobyard.model.details_codec import Tag
 from jobyard.model.job import Job
 from jobyard.model.throttle.settings import NO_LIMIT
 from jobyard.protocols.bunqueue.commands import push_options
+from jobyard.protocols.bunqueue.commands.push_options import SAFE_INTEGER_MAX
 from jobyard.protocols.bunqueue.ids import find_job, id_text
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from jobyard.protocols.bunqueue.session import BunqueueSession
     from jobyard.wire.msgpack.read import MapFields
 
-SAFE_INTEGER_MAX: Final = (1 << 53) - 1
 # A bucket counts in job-milliseconds, which must stay within 64 bits.
 BUCKET_MAX: Final = 1 << 62
 

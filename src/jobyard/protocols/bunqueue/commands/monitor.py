@@ -49,7 +49,7 @@ DASHBOARD_QUEUES: Final = 1000
 DASHBOARD_JOBS: Final = 50
 PREVIEW_JOBS: Final = 10
 # Names sorted at once; the cost of one name in units of work.
-RUN: Final = 100
+_NAMES_PER_SORT: Final = 100
 NAME_UNITS: Final = 4
 # Names copied per unit of work; the cost of one row.
 NAMES_PER_UNIT: Final = 32
@@ -236,14 +236,18 @@ def storage_value(door: BunqueueDoor) -> dict[str, object]:
         since = float(door.wall_ms(since_ms))
     journal = door.yard.journal
     damages = journal.damages
-    told: dict[str, object] = {"diskFull": journal.is_full, "error": error or None, "since": since}
+    status: dict[str, object] = {
+        "diskFull": journal.is_full,
+        "error": error or None,
+        "since": since,
+    }
     if damages.count() > 0:
-        told["damage"] = {
+        status["damage"] = {
             "jobs": len(damages.jobs),
             "records": int(damages.texts_count),
             "segments": len(damages.segments),
         }
-    return told
+    return status
 
 
 def storage_status(session: BunqueueSession, _request: Request) -> Answer:
@@ -359,8 +363,8 @@ class QueueNames(Task):
             done = len(left) // NAMES_PER_UNIT
         while done < most:
             if left:
-                run = left[-RUN:]
-                del left[-RUN:]
+                run = left[-_NAMES_PER_SORT:]
+                del left[-_NAMES_PER_SORT:]
                 done += NAME_UNITS * len(run)
                 queues = self._yard.queues
                 self._runs.append(

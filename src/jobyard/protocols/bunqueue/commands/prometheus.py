@@ -130,19 +130,19 @@ def _write_jobs(text: _Text, door: BunqueueDoor) -> None:
 
 def _write_workers(text: _Text, door: BunqueueDoor, now_ms: i64) -> None:
     door.workers.drop_lost(now_ms)
-    told = worker_stats(door, now_ms)
+    counts = worker_stats(door, now_ms)
     for key, name, help_text in (
         ("total", "workers_registered", "Registered workers."),
         ("active", "workers_active", "Workers with a recent heartbeat."),
         ("activeJobs", "worker_active_jobs", "Running jobs as reported by workers."),
         ("concurrencySlots", "worker_concurrency_slots", "Total concurrency of active workers."),
     ):
-        text.gauge(f"bunqueue_{name}", help_text, _count(told[key]))
+        text.gauge(f"bunqueue_{name}", help_text, _count(counts[key]))
     for key, name, help_text in (
         ("totalProcessed", "workers_processed_total", "Processed jobs as reported by workers."),
         ("totalFailed", "workers_failed_total", "Failed jobs as reported by workers."),
     ):
-        text.counter(f"bunqueue_{name}", help_text, _count(told[key]))
+        text.counter(f"bunqueue_{name}", help_text, _count(counts[key]))
 
 
 def _count(value: object) -> float:

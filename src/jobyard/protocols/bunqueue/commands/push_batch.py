@@ -24,7 +24,7 @@ from jobyard.model.job import MSGPACK
 from jobyard.protocols.bunqueue.commands import flow_links, push_options
 from jobyard.protocols.bunqueue.commands.jobs import refuse_if_draining, write_id
 from jobyard.protocols.bunqueue.commands.push_links import PushLinks
-from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.wire.msgpack.write import LongRaw, Raw, write_array, write_ascii
 
 if TYPE_CHECKING:
@@ -344,10 +344,10 @@ class PushBatch(Task):
         observer = self._door.observer
         total = len(self._new_jobs)
         if observer is not None and total > 1:
-            told: dict[str, object] = {"queue": self._name, "total": total}
-            told["inserted"] = int(self._inserted)
-            told["duplicates"] = total - int(self._inserted)
-            observer.publish("batch:pushed", told)
+            counts: dict[str, object] = {"queue": self._name, "total": total}
+            counts["inserted"] = int(self._inserted)
+            counts["duplicates"] = total - int(self._inserted)
+            observer.publish("batch:pushed", counts)
 
     def ids(self) -> list[bytes]:
         """Return the ids of all jobs, in the order of the request, as an array in pieces."""

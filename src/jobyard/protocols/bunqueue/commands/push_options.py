@@ -43,6 +43,8 @@ NAME_MAX: Final = 256
 # Dependencies, children and tags of one job, each: as many as a flow may have jobs.
 MEMBERS_MAX: Final = 10_000
 YEAR_MS: Final = 365 * DAY_MS
+# The largest integer that every client can represent.
+SAFE_INTEGER_MAX: Final = (1 << 53) - 1
 DATA_MAX: Final = 10 << 20
 PRIORITY_MAX: Final = 1_000_000
 GROUP_PRIORITY_MAX: Final = 2_097_151

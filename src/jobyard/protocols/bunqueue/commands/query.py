@@ -29,6 +29,7 @@ from jobyard.model.queue import Queue
 from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
 from jobyard.protocols.bunqueue.commands.jobs import named_job
+from jobyard.protocols.bunqueue.commands.push_options import SAFE_INTEGER_MAX
 from jobyard.protocols.bunqueue.door import Answer
 from jobyard.protocols.bunqueue.ids import find_job
 from jobyard.protocols.bunqueue.job_fields import (
@@ -49,9 +50,8 @@ if TYPE_CHECKING:
     from jobyard.model.index.jobs_by_seq import JobsBySeq
 
 LIST_LIMIT_DEFAULT: Final = 100
-SAFE_INTEGER_MAX: Final = (1 << 53) - 1
 # Jobs of a long queue that are read together; the cost of encoding one job in units of work.
-LOOKED_AT: Final = 256
+_JOBS_PER_LOOK: Final = 256
 SHOW_UNITS: Final = 8
 
 QUERIED_STATES: Final[dict[str, int]] = {
@@ -209,9 +209,9 @@ class JobPage(Task):
         if jobs_by_seq is None:
             return False
         if self._oldest_first:
-            self._found = jobs_by_seq.walk(self._cursor, LOOKED_AT)
+            self._found = jobs_by_seq.walk(self._cursor, _JOBS_PER_LOOK)
         else:
-            self._found = jobs_by_seq.back(self._cursor, LOOKED_AT)
+            self._found = jobs_by_seq.back(self._cursor, _JOBS_PER_LOOK)
         if not self._found:
             return False
         self._cursor = self._found[len(self._found) - 1].key
@@ -297,7 +297,7 @@ class PriorityCount(Task):
         done: i64 = 0
         while done < most:
             if not self._jobs and self._jobs_by_seq is not None:
-                self._jobs = self._jobs_by_seq.walk(self._cursor, LOOKED_AT)
+                self._jobs = self._jobs_by_seq.walk(self._cursor, _JOBS_PER_LOOK)
                 if self._jobs:
                     self._cursor = self._jobs[len(self._jobs) - 1].key
             if not self._jobs:

@@ -9,6 +9,7 @@ from jobyard.model.lease import WorkerName
 from jobyard.model.webhook_url import check_url
 from jobyard.protocols.bunqueue.command import Command
 from jobyard.protocols.bunqueue.commands import push_options
+from jobyard.protocols.bunqueue.commands.push_options import NAME_MAX
 from jobyard.protocols.bunqueue.door import Answer, BunqueueDoor
 from jobyard.protocols.bunqueue.request import Request
 from jobyard.protocols.bunqueue.session import BunqueueSession
@@ -16,7 +17,6 @@ from jobyard.protocols.bunqueue.webhooks import WEBHOOK_EVENTS, Webhook
 from jobyard.protocols.bunqueue.workers import Worker
 from jobyard.wire.msgpack.read import MapFields
 
-NAME_MAX: Final = 256
 SECRET_MAX: Final = 4096
 QUEUES_MAX: Final = 1000
 # Workers of one connection; more come from a client that registers in a loop.

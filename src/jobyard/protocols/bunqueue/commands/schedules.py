@@ -17,6 +17,7 @@ from jobyard.engine.jobs.schedule import (
 from jobyard.errors import Refused
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.bunqueue.commands import push_options
+from jobyard.protocols.bunqueue.commands.push_options import SAFE_INTEGER_MAX
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 from jobyard.wire.msgpack.read import MapFields, read_fields
 from jobyard.wire.msgpack.write import Raw, encode
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 # Names are keys in the journal and part of deduplication keys.
 CRON_NAME_MAX: Final = 1024
-SAFE_INTEGER_MAX: Final = (1 << 53) - 1
 
 _JOB_OPTIONS: Final = (
     b"maxAttempts",

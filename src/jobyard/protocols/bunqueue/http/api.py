@@ -14,7 +14,7 @@ from jobyard.protocols.bunqueue.commands.push_options import DATA_MAX
 from jobyard.protocols.bunqueue.door import BunqueueDoor
 from jobyard.protocols.bunqueue.http.hub import EventsEndpoint, Hub
 from jobyard.protocols.bunqueue.http.long_json import BODY_AT_ONCE, PackTask
-from jobyard.protocols.bunqueue.http.pages import OPEN, PAGES, SCRAPE, RoutedPage, prometheus
+from jobyard.protocols.bunqueue.http.pages import PAGES, SCRAPE, RoutedPage, prometheus
 from jobyard.protocols.bunqueue.http.routes import (
     ANY_BODY,
     NEEDS_BODY,
@@ -27,7 +27,7 @@ from jobyard.protocols.bunqueue.http.runner import CommandRunners, read_object
 from jobyard.protocols.bunqueue.http.websocket import SocketEndpoint
 from jobyard.protocols.http.call import HttpCall, HttpRefused, refuse_encoded
 from jobyard.protocols.http.long_calls import LongCall
-from jobyard.protocols.http.routes import Area, Route, Routes, RouteSchemas, Schema, named
+from jobyard.protocols.http.routes import OPEN, Area, Route, Routes, RouteSchemas, Schema, named
 from jobyard.wire.http.accept import names
 from jobyard.wire.http.request import parse_query
 
@@ -286,14 +286,22 @@ def _add_pages(routes: Routes, area: BunqueueArea) -> None:
 def _add_streams(routes: Routes, area: BunqueueArea) -> None:
     events = EventsEndpoint(area.hub)
     sockets = SocketEndpoint(area.hub)
-    told = "Stream events (server-sent events)."
+    summary = "Stream events (server-sent events)."
     spoken = "Send commands and receive events over a WebSocket."
     for below in ("", "/queues/{queue}"):
         routes.add(
-            Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=told)
+            Route("GET", f"/events{below}", events.serve, area, is_stream=True, summary=summary)
         )
         shape = RouteSchemas(answers={101: {}}, refusals=(400, 426, 503))
         path = f"/ws{below}"
         routes.add(
-            Route("GET", path, sockets.serve, area, is_stream=True, summary=spoken, shape=shape)
+            Route(
+                "GET",
+                path,
+                sockets.serve,
+                area,
+                is_stream=True,
+                summary=spoken,
+                shape=shape,
+            )
         )

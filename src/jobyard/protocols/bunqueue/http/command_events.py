@@ -113,18 +113,18 @@ def command_event_of(request: Request, answer: Answer) -> tuple[str, dict[str, o
     command_event = COMMAND_EVENTS.get(request.name)
     if command_event is None or (command_event.counts and answer.get("count") == 0):
         return None
-    told: dict[str, object] = {}
+    event_fields: dict[str, object] = {}
     for old, new in command_event.asked:
         key = old.encode()
         if request.fields.has(key) and not request.fields.is_nil(key):
-            told[new] = request.fields.value(key)
+            event_fields[new] = request.fields.value(key)
     data = answer.get("data") or answer.get("cron")
     answered = data if isinstance(data, dict) else answer
     for old, new in command_event.answered:
-        told[new] = answered.get(old)
+        event_fields[new] = answered.get(old)
     name = command_event.name
-    if request.name == b"RetryDlq" and "jobId" in told:
+    if request.name == b"RetryDlq" and "jobId" in event_fields:
         name = "dlq:retried"
     elif request.name == b"SetWebhookEnabled" and request.fields.is_false(b"enabled"):
         name = "webhook:disabled"
-    return name, told
+    return name, event_fields

@@ -24,26 +24,26 @@ def derived_events_of(event: Event) -> list[DashboardEvent]:
     """Return the additional events of an engine event, in the order to send them."""
     job = event.job
     kind = event.kind
-    told: list[DashboardEvent] = []
+    events: list[DashboardEvent] = []
     if job is None:
-        return told
+        return events
     if kind == bus.EventName.FAILED:
-        told = _failed(event, job)
+        events = _failed(event, job)
     elif kind == bus.EventName.WAITING and event.before == WAITED_FOR_OTHERS:
-        told = _unblocked(job)
+        events = _unblocked(job)
     elif kind == bus.EventName.DUPLICATED:
-        told.append(("job:deduplicated", {**_named(job), "strategy": "default"}))
+        events.append(("job:deduplicated", {**_named(job), "strategy": "default"}))
     elif kind == bus.EventName.REMOVED and 0 < job.policy.ttl_ms <= event.at_ms - job.created_ms:
         age_ms = int(event.at_ms - job.created_ms)
         fields = {**_named(job), "ttl": int(job.policy.ttl_ms), "age": age_ms}
-        told.append(("job:expired", fields))
+        events.append(("job:expired", fields))
     elif (
         kind == bus.EventName.STALLED
         and job.lease is not None
         and job.lease.terms.proof == Proof.TOKEN
     ):
-        told.append(("job:lock-expired", _named(job)))
-    return told
+        events.append(("job:lock-expired", _named(job)))
+    return events
 
 
 def _named(job: Job) -> dict[str, object]:
@@ -51,24 +51,24 @@ def _named(job: Job) -> dict[str, object]:
 
 
 def _failed(event: Event, job: Job) -> list[DashboardEvent]:
-    told: list[DashboardEvent] = []
+    events: list[DashboardEvent] = []
     if event.is_dead:
         reason = REASONS.get(event.reason, BURIED_REASON)
-        told.append(("dlq:added", {**_named(job), "reason": reason, "error": event.error}))
+        events.append(("dlq:added", {**_named(job), "reason": reason, "error": event.error}))
     parent = parent_name(job) if event.is_final else ""
     if parent:
         fields: dict[str, object] = {"parentJobId": parent, "failedChildId": id_text(job)}
-        told.append(("flow:failed", {**fields, "queue": job.queue.name, "error": event.error}))
+        events.append(("flow:failed", {**fields, "queue": job.queue.name, "error": event.error}))
     if event.reason == FailureReason.TIMED_OUT:
-        told.append(("job:timeout", {**_named(job), "timeout": int(job.policy.timeout_ms)}))
-    return told
+        events.append(("job:timeout", {**_named(job), "timeout": int(job.policy.timeout_ms)}))
+    return events
 
 
 def _unblocked(job: Job) -> list[DashboardEvent]:
-    told: list[DashboardEvent] = [("job:dependencies-resolved", _named(job))]
+    events: list[DashboardEvent] = [("job:dependencies-resolved", _named(job))]
     children = marked_names(job, b"childrenIds")
     members = None if job.details is None else job.details.members
     if children and members and all(member.state == MemberState.SETTLED for member in members):
         fields: dict[str, object] = {"parentJobId": id_text(job), "queue": job.queue.name}
-        told.append(("flow:completed", {**fields, "childrenCount": len(children)}))
-    return told
+        events.append(("flow:completed", {**fields, "childrenCount": len(children)}))
+    return events

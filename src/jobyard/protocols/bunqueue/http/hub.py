@@ -261,9 +261,9 @@ class Hub(Listener, CommandObserver):
                 # Other doors allow queue names that the commands of this door refuse.
                 continue
             counts = part(answer, b"counts")
-            told: dict[str, object] = {"queue": name}
-            told.update((word, counts[word]) for word in _COUNTED)
-            self._publish_once("queue:counts", told, now_ms)
+            fields: dict[str, object] = {"queue": name}
+            fields.update((word, counts[word]) for word in _COUNTED)
+            self._publish_once("queue:counts", fields, now_ms)
         self._counts_ms = max(COUNTS_MS, len(names) // QUEUES_PER_MS)
         if self._uncounted:
             self._yard.arm(self._counting, now_ms + self._counts_ms)
@@ -302,9 +302,9 @@ class Hub(Listener, CommandObserver):
         if self._beats % STORAGE_BEATS == 0:
             storage = overview["storage"]
             assert isinstance(storage, dict)
-            told: dict[str, object] = {"collections": overview["collections"]}
-            told["diskFull"] = storage["diskFull"]
-            self._publish_once("storage:status", told, now_ms)
+            fields: dict[str, object] = {"collections": overview["collections"]}
+            fields["diskFull"] = storage["diskFull"]
+            self._publish_once("storage:status", fields, now_ms)
             for one in list(self._subscriptions):
                 one.beat(now_ms)
 
@@ -322,18 +322,18 @@ class Hub(Listener, CommandObserver):
 
 def _statistics(overview: dict[str, object]) -> dict[str, object]:
     """Return the statistics of the whole server."""
-    told: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for key in ("stats", "throughput"):
         values = overview[key]
         assert isinstance(values, dict)
-        told.update(values)
+        fields.update(values)
     workers = overview["workers"]
     assert isinstance(workers, dict)
-    told["workers"] = {"total": workers["total"], "active": workers["active"]}
+    fields["workers"] = {"total": workers["total"], "active": workers["active"]}
     crons = overview["crons"]
     assert isinstance(crons, list)
-    told["cronJobs"] = len(crons)
-    return told
+    fields["cronJobs"] = len(crons)
+    return fields
 
 
 def _shown_row(queue: Queue, now_ms: int) -> bytes:

@@ -11,11 +11,11 @@ from mypy_extensions import i64
 
 from jobyard.engine.state.tasks import Task
 from jobyard.model.job import MSGPACK
-from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
 from jobyard.protocols.http.call import HttpRefused
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.wire.json.pack import JsonPack
 from jobyard.wire.msgpack.forms import KIND_ARRAY, KIND_MAP, array_header, kind_of, map_header, skip
-from jobyard.wire.msgpack.read import KEYS_MAX
+from jobyard.wire.msgpack.read import MAP_KEYS_MAX
 from jobyard.wire.payload import to_json
 
 # Maps within a map, and lists within those, are converted item by item; jobs are not.
@@ -59,7 +59,7 @@ class PackTask(Task):
         """Return the encoded fields of a JSON object; refuse any other text."""
         if self._pack.is_bad or kind_of(self._pack.packed(), 0) != KIND_MAP:
             raise HttpRefused(400, "invalid_request", "Invalid JSON body")
-        fields = self._pack.pairs(KEYS_MAX)
+        fields = self._pack.pairs(MAP_KEYS_MAX)
         if fields is None:
             raise HttpRefused(400, "invalid_request", "Invalid command")
         return fields

@@ -11,12 +11,11 @@ from jobyard.protocols.bunqueue.commands.monitor import storage_value
 from jobyard.protocols.bunqueue.commands.prometheus import BUNQUEUE_VERSION
 from jobyard.protocols.bunqueue.http.routes import data_of, whole
 from jobyard.protocols.bunqueue.http.runner import CommandRunners, json_of, refusal_status
-from jobyard.protocols.http.call import TEXT, HttpCall, HttpRefused
+from jobyard.protocols.http.call import TEXT_TYPE, HttpCall, HttpRefused
+from jobyard.protocols.http.routes import OPEN
 from jobyard.wire.http.request import parse_query
 from jobyard.wire.msgpack.read import MapFields
 
-# Needs no token and is not rate limited.
-OPEN: Final = "open"
 # Needs a token only if metrics are protected (`guards_metrics`).
 SCRAPE: Final = "scrape"
 ASK: Final = "ask"
@@ -91,7 +90,7 @@ def health(runners: CommandRunners, call: HttpCall) -> None:
     storage = storage_value(door)
     found = problems(door.yard)
     is_well = trouble is None and not found
-    told: dict[str, object] = {
+    body: dict[str, object] = {
         "ok": trouble is None,
         "status": "healthy" if is_well else "degraded",
         "uptime": int((call.now_ms - door.started_ms) // 1000),
@@ -105,26 +104,26 @@ def health(runners: CommandRunners, call: HttpCall) -> None:
         "memory": memory_of(runners),
     }
     if not is_well:
-        told["problems"] = found
-        told["storage"] = storage
-    call.answer(200 if trouble is None else 503, json_of(told))
+        body["problems"] = found
+        body["storage"] = storage
+    call.answer(200 if trouble is None else 503, json_of(body))
 
 
 def live(_runners: CommandRunners, call: HttpCall) -> None:
     """Report that the process runs."""
     # True whatever the state of the disk.
     call.await_batch(0)
-    call.answer(200, b"OK", TEXT)
+    call.answer(200, b"OK", TEXT_TYPE)
 
 
 def ready(runners: CommandRunners, call: HttpCall) -> None:
     """Report whether the server accepts new jobs."""
     trouble = trouble_of(runners, call)
     is_ready = trouble is None and not runners.door.is_draining
-    told: dict[str, object] = {"ok": is_ready, "ready": is_ready}
+    body: dict[str, object] = {"ok": is_ready, "ready": is_ready}
     if trouble is not None:
-        told["storage"] = trouble
-    call.answer(200 if is_ready else 503, json_of(told))
+        body["storage"] = trouble
+    call.answer(200 if is_ready else 503, json_of(body))
 
 
 def prometheus(runners: CommandRunners, call: HttpCall) -> None:
@@ -151,13 +150,13 @@ def stats(runners: CommandRunners, call: HttpCall) -> None:
     now["cronPending"] = sum(1 for cron in crons if cron["nextRun"] is not None)
     # Also under the original's name.
     now["waiting-children"] = now["waitingChildren"]
-    told = {
+    body = {
         "ok": True,
         "stats": now,
         "memory": {**memory_of(runners), "external": 0, "arrayBuffers": 0},
         "collections": overview["collections"],
     }
-    call.answer(200, json_of(told))
+    call.answer(200, json_of(body))
 
 
 def collect(runners: CommandRunners, call: HttpCall) -> None:
@@ -172,14 +171,14 @@ def heap_stats(runners: CommandRunners, call: HttpCall) -> None:
     overview = ask(runners, call, "DashboardOverview")
     collections = data_of(overview)["collections"]
     assert isinstance(collections, dict)
-    told = {
+    body = {
         "ok": True,
         "memory": memory_of(runners),
         "heap": {"objectCount": collections["jobs"], "protectedCount": 0, "globalCount": 0},
         "collections": collections,
         "topObjectTypes": [{"type": key, "count": value} for key, value in collections.items()],
     }
-    call.answer(200, json_of(told))
+    call.answer(200, json_of(body))
 
 
 # -- queues ------------------------------------------------------------------------------------

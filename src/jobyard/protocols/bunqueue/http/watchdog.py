@@ -74,7 +74,7 @@ class Watchdog:
 
     def busy(self, now_ms: i64) -> list[DashboardEvent]:
         """Return the events of workers that have been overloaded for `OVERLOAD_MS`."""
-        told: list[DashboardEvent] = []
+        events: list[DashboardEvent] = []
         before = self._overloaded
         self._overloaded = {}
         for worker in self._door.workers.by_id.values():
@@ -88,8 +88,8 @@ class Watchdog:
             fields["activeJobs"] = int(worker.active)
             fields["concurrency"] = int(worker.concurrency)
             fields["overloadedSeconds"] = int((now_ms - since_ms) // 1000)
-            told.append(("worker:overloaded", fields))
-        return told
+            events.append(("worker:overloaded", fields))
+        return events
 
 
 @final

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 from jobyard.engine.logs.text import TextFreeing
 from jobyard.engine.state.tasks import Task
 from jobyard.model.glidemq.stored_values import KIND_NAMES, ValueKind
-from jobyard.model.index.sorted_view import LAST
+from jobyard.model.index.sorted_view import HIGHEST
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.answers import ARRAY, TextArray
 from jobyard.protocols.glidemq.call import Call
@@ -363,7 +363,7 @@ class ScanTask(Task):
 
 def size(call: Call) -> None:
     """Answer with the number of keys that SCAN would find."""
-    scanning = ScanTask(call, 0, b"*", LAST)
+    scanning = ScanTask(call, 0, b"*", HIGHEST)
     scanning.only_count()
     begin(call, scanning, lambda: _answer_size(call, scanning))
 
@@ -374,7 +374,7 @@ def _answer_size(call: Call, scanning: ScanTask) -> None:
 
 def keys(call: Call) -> None:
     """Answer with all keys that match."""
-    scanning = ScanTask(call, 0, call.arg(1), LAST)
+    scanning = ScanTask(call, 0, call.arg(1), HIGHEST)
     begin(call, scanning, lambda: TextArray(scanning.scan.names, ARRAY, call.proto))
 
 

@@ -7,7 +7,7 @@ from mypy_extensions import i64
 
 from jobyard.model.glidemq.stored_values import FIRST_ID, LAST_ID, StreamEntry, StreamId, ValueKind
 from jobyard.model.glidemq.stored_values import StreamReader as Reader
-from jobyard.model.index.sorted_view import LAST
+from jobyard.model.index.sorted_view import HIGHEST
 from jobyard.model.limits import NEVER_MS
 from jobyard.protocols.glidemq.answers import EntryArray, FoundEntries
 from jobyard.protocols.glidemq.call import Call
@@ -121,7 +121,7 @@ class Trim:
             gone = len(key.entries(FIRST_ID, last, count, is_reversed=False))
             self._trim_oldest(call, key, gone, answer)
             return
-        trim = key.trim_found(older, LAST)
+        trim = key.trim_found(older, HIGHEST)
         begin(call, trim, lambda: answer(int(trim.count)), count * CHANGE_UNITS)
 
     def _trim_oldest(self, call: Call, key: RedisKey, gone: i64, answer: CountWriter) -> None:
@@ -165,11 +165,11 @@ def xadd(call: Call) -> None:
     if entry_id is None:
         entry_id = _next_id(call, call.arg(at), key.last_id())
         key.add_entry(entry_id, fields)
-    told = id_text(entry_id)
+    shown = id_text(entry_id)
     if trim is None:
-        write_text(call.out, told)
+        write_text(call.out, shown)
     else:
-        trim.apply(call, key, lambda _: write_text(call.out, told))
+        trim.apply(call, key, lambda _: write_text(call.out, shown))
 
 
 def _next_id(call: Call, text: bytes, last: StreamId) -> StreamId:

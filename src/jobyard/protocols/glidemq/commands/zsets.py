@@ -5,7 +5,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.model.glidemq.stored_values import ValueKind
-from jobyard.model.index.sorted_view import LAST
+from jobyard.model.index.sorted_view import HIGHEST
 from jobyard.protocols.glidemq.answers import MemberArray
 from jobyard.protocols.glidemq.call import Call
 from jobyard.protocols.glidemq.commands.hashes import parse_float
@@ -199,7 +199,7 @@ def _by_score(
         scored = scored if count < 0 else scored[:count]
         pour(call, _members(call, None, scored, with_scores=with_scores))
         return
-    found.limit(offset, LAST if count < 0 else count)
+    found.limit(offset, HIGHEST if count < 0 else count)
     begin(call, found, lambda: _members(call, found, [], with_scores=with_scores))
 
 

@@ -122,12 +122,12 @@ def signal(call: Fcall) -> None:
         raise Wrong("ERR wrong key at 5")
     ts = call.number(3, TIME_MAX, "timestamp")
     name = call.text(1)
-    said = _signal_text(name, call.text(2), ts)
+    text = _signal_text(name, call.text(2), ts)
     job = job_at(call, 0)
     if job is None or glide_add.state_of(job) != "suspended":
         call.answer("not_suspended")
         return
-    stored_values.push(call.yard, call.key(4), [said], call.now_ms, is_left=False)
+    stored_values.push(call.yard, call.key(4), [text], call.now_ms, is_left=False)
     known = stored_values.find(call.yard, call.key(4), call.now_ms)
     assert known is not None
     signals = [known.items[at] for at in sorted(known.items)]

@@ -14,7 +14,7 @@ from jobyard.engine.jobs.take import offer
 from jobyard.engine.state.yard import Yard
 from jobyard.errors import NotFound, StorageFull
 from jobyard.model.glidemq.stored_values import ValueKind
-from jobyard.model.index.sorted_view import LAST, LOWEST
+from jobyard.model.index.sorted_view import HIGHEST, LOWEST
 from jobyard.model.job import DEAD, DELAYED, DONE, READY, Job
 from jobyard.model.policy import PLAIN
 from jobyard.model.queue import Queue
@@ -209,12 +209,12 @@ def retry_jobs(call: Fcall) -> None:
         call.answer_number(0)
         return
     found = AppendListGather(queue.dead, set(), 0, is_reversed=False)
-    found.limit(0, count if count > 0 else LAST)
+    found.limit(0, count if count > 0 else HIGHEST)
     treat = FoundTask(call.events, found, lambda job, now_ms: _retry(yard, treat, job, now_ms))
     treat.oldest_first = True
     treat.is_quiet = False
     treat.then = lambda now_ms: _end_work(call, queue, b"retried", treat.count, now_ms)
-    units = min(count if count > 0 else LAST, queue.dead.live_count) * CHANGE_UNITS
+    units = min(count if count > 0 else HIGHEST, queue.dead.live_count) * CHANGE_UNITS
     begin(call.call, treat, lambda: call.answer_number(treat.count), units)
 
 
@@ -443,6 +443,6 @@ def _searched(yard: Yard, queue: Queue, place: KeyPlace) -> Gather:
     if place.part == key_parts.KeyPart.STREAM:
         return StreamGather(queue, 0, ENTRY_MAX - 1, is_reversed=False)
     if place.part == key_parts.KeyPart.SCHEDULED:
-        return ScheduledGather(yard, queue, LOWEST, LAST, is_reversed=False)
+        return ScheduledGather(yard, queue, LOWEST, HIGHEST, is_reversed=False)
     line = queue.done if place.part == key_parts.KeyPart.COMPLETED else queue.dead
     return AppendListGather(line, set(), 0, is_reversed=False)

@@ -91,12 +91,12 @@ def _running_fields(call: Fcall, job: Job) -> list[bytes]:
     """Return the fields of a job as if it were running, which it is only for this group."""
     fields = job_fields(call.yard, job)
     now = number(call.now_ms + call.yard.journal.wall_offset_ms)
-    told = {b"state": b"active", b"processedOn": now, b"lastActive": now}
+    shown = {b"state": b"active", b"processedOn": now, b"lastActive": now}
     for at in range(0, len(fields), 2):
-        value = told.pop(fields[at], None)
+        value = shown.pop(fields[at], None)
         if value is not None:
             fields[at + 1] = value
-    for name, value in told.items():
+    for name, value in shown.items():
         fields += (name, value)
     return fields
 
@@ -110,8 +110,10 @@ def complete(call: Fcall, *, label_at: i64) -> None:
     if job is None or count == 0:
         # An answer that comes too late does not count.
         return
-    told = [b"returnvalue", call.arg(2) or b"null"]
-    call.events.publish(queue, b"completed", bytes_of(glide_add.id_of(job)), told, call.now_ms)
+    event_fields = [b"returnvalue", call.arg(2) or b"null"]
+    call.events.publish(
+        queue, b"completed", bytes_of(glide_add.id_of(job)), event_fields, call.now_ms
+    )
     if label and call.keys_count > 6:
         place = call.place(6, key_parts.KeyPart.JOB)
         parents = call.yard.queues.get(place.queue_name)
@@ -137,8 +139,8 @@ def fail(call: Fcall, attempts: i64, backoff_ms: i64) -> None:
     if attempts > 0 and made < attempts:
         due_ms = call.now_ms + backoff_ms
         verbs.give_again(call.yard, queue, subscription, delivery, due_ms, call.now_ms)
-        told = [*reason, b"attemptsMade", number(made), b"delay", number(backoff_ms)]
-        call.events.publish(queue, b"retrying", job_id, told, call.now_ms)
+        event_fields = [*reason, b"attemptsMade", number(made), b"delay", number(backoff_ms)]
+        call.events.publish(queue, b"retrying", job_id, event_fields, call.now_ms)
         call.answer("retrying")
         return
     verbs.acknowledge(call.yard, queue, subscription, [stamp])

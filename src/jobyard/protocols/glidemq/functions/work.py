@@ -356,21 +356,21 @@ def fail(call: Fcall) -> None:
         return
     reason = call.arg(2).decode("utf-8", "replace")
     entry = call.text(1)
-    told = "retrying"
+    outcome = "retrying"
     call.events.is_quiet = call.is_set(11)
     try:
         if call.is_set(13):
             # A rate limit held it up: this is not an attempt.
             glide_finish.defer(call.yard, job, entry, backoff_ms, call.now_ms)
         else:
-            told = glide_finish.fail(
+            outcome = glide_finish.fail(
                 call.yard, job, entry, reason, attempts, backoff_ms, keep, call.now_ms
             )
     except NotHeld:
-        told = "failed"
+        outcome = "failed"
     finally:
         call.events.is_quiet = False
-    call.answer(told)
+    call.answer(outcome)
 
 
 def defer_active(call: Fcall) -> None:

@@ -4,7 +4,7 @@ A job that comes while a worker waits is leased to it at once, and sent when its
 If the connection is gone by then, the job is released as if it had not been taken.
 """
 
-from typing import Final, final
+from typing import final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -23,6 +23,7 @@ from jobyard.protocols.glidemq.client import Blocked
 from jobyard.protocols.glidemq.groups import subscription_reads
 from jobyard.protocols.glidemq.groups.args import NEW, READ_MAX, GroupReadArgs, entry_id
 from jobyard.protocols.glidemq.groups.pending_entries import Gathers, HeldGather
+from jobyard.protocols.glidemq.groups.subscription_reads import BLOCK_MAX_MS
 from jobyard.protocols.glidemq.groups.workers import write_entry
 from jobyard.protocols.glidemq.keyspace.gather import job_of
 from jobyard.protocols.glidemq.keyspace.key_parts import bytes_of
@@ -30,9 +31,6 @@ from jobyard.protocols.glidemq.keyspace.views.stream import ENTRY_MAX, GROUP
 from jobyard.protocols.glidemq.long_commands import begin
 from jobyard.protocols.glidemq.many_arguments import check_streams
 from jobyard.wire.resp.write import write_array, write_bulk, write_map, write_nil_array
-
-# Longer than any server runs.
-BLOCK_MAX_MS: Final = 1 << 50
 
 
 def xreadgroup(call: Call) -> None:

@@ -17,7 +17,7 @@ from jobyard.engine.glidemq.add import id_bytes
 from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.tasks import Task
 from jobyard.model.details import Outcome
-from jobyard.model.index.sorted_view import LAST, LOWEST, SortedView, Stretch
+from jobyard.model.index.sorted_view import HIGHEST, LOWEST, SortedView, Stretch
 from jobyard.model.job import Job
 from jobyard.model.lease import Lease
 from jobyard.wire.glob import is_match
@@ -63,7 +63,7 @@ class Gather(Task):
         self.pattern: bytes = b""
         self.name: str | None = None
         self._skipped: i64 = 0
-        self._most: i64 = LAST
+        self._most: i64 = HIGHEST
         self._is_counting: bool = False
 
     def limit(self, start: i64, most: i64) -> None:
@@ -159,7 +159,7 @@ class SortedViewGather(Gather):
         self._bound: i64 = low if is_reversed else high
         # The entry after which to continue; at first, before all that have this number.
         self._place: i64 = high if is_reversed else low
-        self._key: i64 = LAST if is_reversed else LOWEST
+        self._key: i64 = HIGHEST if is_reversed else LOWEST
 
     def listing(self) -> SortedView:
         """Return the sorted view in its current state."""
@@ -235,7 +235,7 @@ class AppendListGather(Gather):
         self._line = line
         self._left_out = left_out
         self._is_reversed: bool = is_reversed
-        self._key: i64 = LAST if is_reversed else LOWEST
+        self._key: i64 = HIGHEST if is_reversed else LOWEST
         self._within: ScoreRange | None = None
         # Whether the first one outside the range ends the search.
         self.stops_outside: bool = False
@@ -315,7 +315,7 @@ class FoundTask(Task):
         self.oldest_first: bool = False
         self.is_quiet: bool = True
         # How many of the jobs found may be changed.
-        self.most: i64 = LAST
+        self.most: i64 = HIGHEST
         self._at: i64 = 0
         self.count: i64 = 0
 

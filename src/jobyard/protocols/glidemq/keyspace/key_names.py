@@ -13,18 +13,18 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from jobyard.model.glidemq.stored_values import ValueKind
+from jobyard.model.limits import QUEUE_NAME_SIZE_MAX
 from jobyard.protocols.glidemq.errors import Wrong
 
 KEY_PREFIX: Final = b"glide"
 KEY_SIZE_MAX: Final = 4096
-QUEUE_NAME_SIZE_MAX: Final = 256
 
 # Keys that register workers, under the names they read with.
-WORKER: Final = b"w"
+WORKER_FAMILY: Final = b"w"
 
 # Families of stored keys, and the kind that each must have.
 STORED_FAMILIES: Final = {
-    WORKER: ValueKind.STRING,
+    WORKER_FAMILY: ValueKind.STRING,
     b"schedulers": ValueKind.HASH,
     b"jstream": ValueKind.STREAM,
     b"signals": ValueKind.LIST,

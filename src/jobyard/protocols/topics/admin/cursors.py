@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jobyard.protocols.topics.door import TopicsDoor
 
 # Journal bytes read to find the time of the first row after a cursor of `_events`.
-LOOKED_AT: Final = 64 << 10
+_READ_FOR_TIME: Final = 64 << 10
 _FIELDS: Final = frozenset(("seq", "incarnation", "hold", "force", "strict"))
 
 
@@ -149,7 +149,7 @@ def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:
         return max(yard.now_ms - jobs[0].created_ms, 0) if jobs else 0
     ts: i64 = 0
     if cursor.topic == EVENTS_TOPIC:
-        page = read_history(yard, cursor.seq, 1, LOOKED_AT)
+        page = read_history(yard, cursor.seq, 1, _READ_FOR_TIME)
         if page.rows:
             ts = page.rows[0].ts_ms
     else:

@@ -136,7 +136,7 @@ class StateWait(Alarm, PendingCall, LogReader, QueueReader, HistoryWatcher):
             self._look()
 
     def _look(self) -> None:
-        """Answer if there is news."""
+        """Answer if the topic has changed."""
         yard = self._door.yard
         name = self._call.params[0]
         if self._queue is not None:

@@ -23,7 +23,7 @@ from jobyard.model.job import BLOCKED, BYTES, DEAD, DELAYED, DONE, JSON, LEASED,
 from jobyard.model.policy import NAME_DEFAULT
 from jobyard.model.topic.columns import Column, NumberColumn, TextColumn
 from jobyard.protocols.topics.body import invalid
-from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE, RowPage, RowSource
+from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE_FIELD, RowPage, RowSource
 from jobyard.protocols.topics.records.jobs import earliest_seq
 from jobyard.wire.arrow.stream import BINARY, INT64, TIMESTAMP, UTF8, ArrowField
 from jobyard.wire.payload import to_json
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 # Jobs in a page, their size, and how many jobs one page may look at.
 PAGE_JOBS: Final = 512
-PAGE_SIZE: Final = 256 << 10
-LOOKED_AT: Final = 4096
+_PAGE_BYTES: Final = 256 << 10
+JOBS_PER_LOOK: Final = 4096
 
 JOB_FIELDS: Final = [
     ArrowField("job_id", INT64),
@@ -59,7 +59,7 @@ JOB_FIELDS: Final = [
     ArrowField("tag", UTF8, is_nullable=True),
     ArrowField("meta", UTF8, is_nullable=True),
     ArrowField("data", UTF8),
-    ArrowField(VALUE, BINARY),
+    ArrowField(VALUE_FIELD, BINARY),
 ]
 DATA_PLACE: Final = 20
 VALUE_PLACE: Final = 21
@@ -258,9 +258,9 @@ class JobsSource(RowSource):
 
     def _fill(self, page: RowPage, made: JobColumns, after_seq: i64, to_seq: i64) -> None:
         """Add jobs to a page, and set how far it was read; it ends before damaged data."""
-        jobs = jobs_by_seq_of(self._queue).walk(after_seq, LOOKED_AT)
+        jobs = jobs_by_seq_of(self._queue).walk(after_seq, JOBS_PER_LOOK)
         has_bodies = made.has_data or made.has_values
-        left: i64 = PAGE_SIZE
+        left: i64 = _PAGE_BYTES
         reached = after_seq
         for job in jobs:
             if job.key > to_seq:
@@ -281,5 +281,5 @@ class JobsSource(RowSource):
                 made.add(job, body)
                 left -= len(body)
             reached = job.key
-        if len(jobs) == LOOKED_AT:
+        if len(jobs) == JOBS_PER_LOOK:
             page.reached_seq = reached

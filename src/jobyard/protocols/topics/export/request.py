@@ -11,7 +11,7 @@ from jobyard.journal.history.filter import NEVER, HistoryFilter
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.body import invalid, query_flag, query_whole
 from jobyard.protocols.topics.export.packing import PagePacker
-from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE, RowSource
+from jobyard.protocols.topics.export.sources import NOT_KNOWN, VALUE_FIELD, RowSource
 from jobyard.wire.arrow.stream import ArrowField
 from jobyard.wire.http.request import parse_query
 
@@ -176,7 +176,7 @@ def read_columns(call: HttpCall, fields: list[ArrowField]) -> list[int]:
     """
     names = [field.name for field in fields]
     word = parse_query(call.request.query).get("columns", "")
-    wanted = word.split(",") if word else [name for name in names if name != VALUE]
+    wanted = word.split(",") if word else [name for name in names if name != VALUE_FIELD]
     if len(set(wanted)) < len(wanted) or not set(wanted) <= set(names):
         raise invalid(f"columns must be names from {','.join(names)}, each at most once")
     return [names.index(name) for name in wanted]

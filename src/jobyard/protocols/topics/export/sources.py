@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 from mypy_extensions import i64, trait
 
 from jobyard.engine.logs import logs
-from jobyard.engine.logs.columns import DATA, META, VALUES, columns_between, count_between
+from jobyard.engine.logs.columns import RecordText, columns_between, count_between
 from jobyard.engine.logs.read import gap_reason
 from jobyard.engine.state import history
 from jobyard.model.topic.history_columns import HistoryColumns
@@ -29,7 +29,7 @@ PAGE_ROWS: Final = 4096
 PAGE_BYTES: Final = 1 << 20
 NOT_KNOWN: Final = -1
 # The data once more, as bytes: only for readers that name the column.
-VALUE: Final = "value"
+VALUE_FIELD: Final = "value"
 
 LOG_FIELDS: Final = [
     ArrowField("seq", INT64),
@@ -38,10 +38,10 @@ LOG_FIELDS: Final = [
     ArrowField("node", UTF8, is_nullable=True),
     ArrowField("meta", UTF8, is_nullable=True),
     ArrowField("data", UTF8),
-    ArrowField(VALUE, BINARY),
+    ArrowField(VALUE_FIELD, BINARY),
 ]
 # What the text of records is read for, by column.
-LOG_TEXTS: Final = {4: META, 5: DATA, 6: VALUES}
+LOG_TEXTS: Final = {4: RecordText.META, 5: RecordText.DATA, 6: RecordText.VALUES}
 HISTORY_FIELDS: Final = [
     ArrowField("seq", INT64),
     ArrowField("ts", TIMESTAMP),

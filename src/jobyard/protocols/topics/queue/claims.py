@@ -31,6 +31,7 @@ from jobyard.model.topic.config import LEASE_MS_MAX, clamp_lease_ms
 from jobyard.protocols.http.call import JSON_TYPE, HttpRefused, PendingCall
 from jobyard.protocols.http.long_calls import LongCall
 from jobyard.protocols.http.long_calls import in_http as refusal_of
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.protocols.topics.answers import begin, finish, finish_long, put_bool, put_int
 from jobyard.protocols.topics.body import invalid, is_strict, read_body, whole
 from jobyard.protocols.topics.export.request import check_known
@@ -39,6 +40,7 @@ from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.queue import leases
 from jobyard.protocols.topics.queue.claim_columns import ClaimColumns
 from jobyard.protocols.topics.records.jobs import write_lease
+from jobyard.protocols.topics.records.reads import WAIT_MS_MAX
 from jobyard.protocols.topics.txn_fields import check_id, check_worker, in_http, put_limits
 from jobyard.wire.arrow.stream import ARROW_STREAM
 from jobyard.wire.http.accept import names
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from jobyard.wire.json.read import JsonFields
 
 SET_CLAIM_MAX: Final = 10_000
-_PIECE_SIZE: Final = 256 << 10
 _SHOW_UNITS: Final = 3
 _BYTES_PER_UNIT: Final = 1024
 _NO_PARAMETERS: Final[frozenset[str]] = frozenset()
@@ -79,7 +80,7 @@ def _begin_set(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonField
     node = leases.node_of(fields)
     most = max(1, min(whole(fields, b"max", 1), SET_CLAIM_MAX))
     lease_ms = clamp_lease_ms(whole(fields, b"lease_ms", config_of(queue).lease_ms))
-    wait_ms = min(whole(fields, b"wait_ms", 0), leases.WAIT_MS_MAX)
+    wait_ms = min(whole(fields, b"wait_ms", 0), WAIT_MS_MAX)
     check_worker(door.yard, call, fields)
     wanted = _WantedSet(door, call, queue, claim_id, node, most, lease_ms)
     wanted.until_ms = call.now_ms + wait_ms
@@ -309,7 +310,7 @@ class SetShow(Task):
         out.write(b",{" if self.count > 0 else b"{")
         write_lease(out, self._door, lease, body)
         out.write(b"}")
-        if len(out) > _PIECE_SIZE:
+        if len(out) > PIECE_SIZE:
             self.pieces.append(out.getvalue())
             self.out = BytesWriter()
 

@@ -22,6 +22,7 @@ from jobyard.protocols.topics.body import array, invalid, is_strict, read_body, 
 from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.records.jobs import write_lease
+from jobyard.protocols.topics.records.reads import WAIT_MS_MAX
 from jobyard.protocols.topics.records.writes import NODE_MAX
 from jobyard.protocols.topics.txn_fields import check_worker, put_limits
 from jobyard.wire.json.read import JsonFields, integer_at
@@ -49,8 +50,7 @@ CLAIM_MAX: Final = 1000
 SEQS_MAX: Final = 1000
 NACK_DELAY_MS_MAX: Final = 86_400_000
 # The longest error of a nack or a dead letter, in bytes.
-ERROR_MAX: Final = 4096
-WAIT_MS_MAX: Final = 30_000
+RUN_ERROR_MAX: Final = 4096
 
 
 def claim(door: TopicsDoor, call: HttpCall, queue: Queue, fields: JsonFields) -> None:
@@ -261,7 +261,7 @@ def nack(door: TopicsDoor, call: HttpCall) -> None:
     delay_ms = whole(fields, b"delay_ms", -1)
     if delay_ms > NACK_DELAY_MS_MAX:
         raise invalid(f"delay_ms must be at most {NACK_DELAY_MS_MAX}")
-    error = text(fields, b"error", ERROR_MAX)
+    error = text(fields, b"error", RUN_ERROR_MAX)
     ended = topic_queue.nack(
         door.yard, queue, node, seqs, names, delay_ms, call.now_ms, error=error
     )
@@ -274,7 +274,7 @@ def dead_letter(door: TopicsDoor, call: HttpCall) -> None:
     fields = read_body(call, may_be_empty=False)
     is_strict(fields, DEAD_LETTER_FIELDS)
     node, seqs, names = _leases(fields)
-    error = text(fields, b"error", ERROR_MAX)
+    error = text(fields, b"error", RUN_ERROR_MAX)
     ended = topic_queue.give_up(door.yard, queue, node, seqs, names, call.now_ms, error=error)
     _answer_ended(call, queue, b',"dead_lettered":', ended)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 REDRIVE_FIELDS: Final = frozenset(("max", "seqs", "job_ids", "patch", "key", "dry_run", "strict"))
 # Letters or jobs that a call names.
 IDS_MAX: Final = 10_000
-ID_MAX: Final = (1 << 62) - 1
+REDRIVE_ID_MAX: Final = (1 << 62) - 1
 PATCH_MAX: Final = 64 << 10
 _NAMED_ONLY: Final = (b"patch", b"key", b"dry_run")
 
@@ -115,7 +115,7 @@ def _ids(fields: JsonFields, name: bytes) -> list[int]:
     found: dict[int, None] = {}
     for start, end in spans:
         number = integer_at(fields.data, start, end, -1)
-        if not 0 <= number <= ID_MAX:
+        if not 0 <= number <= REDRIVE_ID_MAX:
             raise invalid(f"{name.decode()} must be whole numbers")
         found[int(number)] = None
     return list(found)

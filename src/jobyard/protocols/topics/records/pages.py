@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from librt.strings import BytesWriter
 
+from jobyard.protocols.session import PIECE_SIZE
 from jobyard.protocols.topics.answers import begin, finish, finish_long, put_bool, put_int
 from jobyard.wire.json.write import write_text
 
 if TYPE_CHECKING:
     from jobyard.model.topic.log import LogPage, Tombstone
     from jobyard.protocols.http.call import HttpCall
-
-# Records are joined up to this size.
-PIECE_SIZE: Final = 256 << 10
 
 
 def is_all_read(page: LogPage) -> bool:

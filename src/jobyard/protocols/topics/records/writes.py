@@ -93,11 +93,11 @@ WRITE_DELAY_MS_MAX: Final = 365 * 86_400_000
 PRIORITY_MAX: Final = 1_000_000
 ATTEMPTS_MAX: Final = 1000
 # What only records for queues have.
-JOB_FIELDS: Final = (b"name", b"job_id", b"max_attempts")
+_QUEUE_FIELDS: Final = (b"name", b"job_id", b"max_attempts")
 # A longer body is read in slices.
 BODY_AT_ONCE: Final = 64 << 10
 # Most keys of one object in such a body; no write needs more.
-KEYS_MAX: Final = 1024
+OBJECT_KEYS_MAX: Final = 1024
 
 # A larger write is entered in a turn of its own, and its input is freed in the following turns.
 OBJECTS_AT_ONCE: Final = 1000
@@ -239,7 +239,7 @@ class WriteReading(Task):
 
     def _begin_records(self, now_ms: i64) -> None:
         body = self._check.data
-        fields = None if self._check.is_bad else self._checked.top(KEYS_MAX)
+        fields = None if self._check.is_bad else self._checked.top(OBJECT_KEYS_MAX)
         if fields is None:
             raise invalid(fault_of(body))
         self._fields = check_twins(fields)
@@ -290,7 +290,7 @@ class WriteReading(Task):
         given.ahead_kept = keys.kept
 
     def _read_one(self, given: WriteRecords) -> i64:
-        one = self._checked.next(KEYS_MAX)
+        one = self._checked.next(OBJECT_KEYS_MAX)
         if one is None:
             raise invalid("a record must be an object")
         given.objects.append(check_twins(one))
@@ -560,7 +560,7 @@ def _max_attempts(record: JsonFields) -> i64:
 
 def _refuse_job_fields(record: JsonFields) -> None:
     """Refuse what only jobs have in a record for a log."""
-    for name in JOB_FIELDS:
+    for name in _QUEUE_FIELDS:
         if record.kind(name) not in (KIND_ABSENT, KIND_NIL):
             raise only_for_queues()
 

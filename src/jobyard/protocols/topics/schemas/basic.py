@@ -33,7 +33,7 @@ LEASE_MS: Final[Schema] = {
     **MAYBE_WHOLE,
     "description": f"Lease duration, clamped to {LEASE_MS_MIN} to {LEASE_MS_MAX} ms.",
 }
-META: Final[Schema] = {
+META_SCHEMA: Final[Schema] = {
     "type": "object",
     "description": "A small JSON object; stored unchanged.",
 }

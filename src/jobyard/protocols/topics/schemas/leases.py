@@ -6,13 +6,14 @@ from jobyard.protocols.http.routes import Schema
 from jobyard.protocols.topics import txn_fields
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.queue import claims, leases
+from jobyard.protocols.topics.records import reads
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
     ANY_TEXT,
     DATA_B64,
     LEASE_MS,
     MAYBE_WHOLE,
-    META,
+    META_SCHEMA,
     NODE,
     PERFORMANCE,
     SEQ,
@@ -21,7 +22,7 @@ from jobyard.protocols.topics.schemas.basic import (
 )
 from jobyard.protocols.topics.schemas.keys import STRICT
 
-WORKER: Final[Schema] = {
+WORKER_SCHEMA: Final[Schema] = {
     "type": ["string", "null"],
     "maxLength": txn_fields.WORKER_MAX,
     "description": "Name of the worker whose older epochs are refused.",
@@ -46,14 +47,14 @@ CLAIM: Final[Schema] = {
         "lease_ms": LEASE_MS,
         "wait_ms": {
             **MAYBE_WHOLE,
-            "description": f"How long to wait for a job; at most {leases.WAIT_MS_MAX} ms.",
+            "description": f"How long to wait for a job; at most {reads.WAIT_MS_MAX} ms.",
         },
         "claim_id": {
             "type": ["string", "null"],
             "pattern": "^[A-Za-z0-9._:~-]{1,256}$",
             "description": "The same id gives the same jobs again, and claims no others.",
         },
-        "worker": WORKER,
+        "worker": WORKER_SCHEMA,
         "epoch": EPOCH,
         "strict": STRICT,
     },
@@ -74,7 +75,7 @@ LEASE: Final[Schema] = {
         "deliveries": {**WHOLE_NUMBER, "description": "Number of deliveries, including this one."},
         "data": ANY_JSON,
         "data_b64": DATA_B64,
-        "meta": META,
+        "meta": META_SCHEMA,
     },
 }
 # Of claims with a worker or a claim_id, and of answers about transactions.
@@ -111,7 +112,7 @@ SET_EXTEND: Final[Schema] = {
     "required": ["lease_ms"],
     "properties": {
         "lease_ms": {**WHOLE_NUMBER, "description": "New lease duration, counted from now."},
-        "worker": WORKER,
+        "worker": WORKER_SCHEMA,
         "epoch": EPOCH,
         "strict": STRICT,
     },
@@ -141,11 +142,11 @@ HELD: Final[dict[str, Schema]] = {
     },
     "strict": STRICT,
 }
-ERROR: Final[Schema] = {
+_RUN_ERROR: Final[Schema] = {
     "type": ["string", "null"],
-    "maxLength": leases.ERROR_MAX,
+    "maxLength": leases.RUN_ERROR_MAX,
     "description": "Why the run failed: kept with the job, shown in `_events`, and in the meta of "
-    f"its dead letter; at most {leases.ERROR_MAX} bytes.",
+    f"its dead letter; at most {leases.RUN_ERROR_MAX} bytes.",
 }
 ACK: Final[Schema] = {
     "title": "Ack",
@@ -159,7 +160,7 @@ NACK: Final[Schema] = {
     "required": ["node", "seqs"],
     "properties": {
         **HELD,
-        "error": ERROR,
+        "error": _RUN_ERROR,
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,
@@ -169,7 +170,7 @@ NACK: Final[Schema] = {
         },
     },
 }
-GIVE_UP: Final[Schema] = {**ACK, "title": "DeadLetter", "properties": {**HELD, "error": ERROR}}
+GIVE_UP: Final[Schema] = {**ACK, "title": "DeadLetter", "properties": {**HELD, "error": _RUN_ERROR}}
 EXTEND: Final[Schema] = {
     "title": "Extend",
     "type": "object",
@@ -177,7 +178,7 @@ EXTEND: Final[Schema] = {
     "properties": {
         **HELD,
         "lease_ms": {**WHOLE_NUMBER, "description": "New lease duration, counted from now."},
-        "worker": WORKER,
+        "worker": WORKER_SCHEMA,
         "epoch": EPOCH,
     },
 }

@@ -32,7 +32,7 @@ from jobyard.protocols.topics.schemas.basic import (
     MAYBE_FLAG,
     MAYBE_NODE,
     MAYBE_WHOLE,
-    META,
+    META_SCHEMA,
     NODE,
     NUMBER,
     PERFORMANCE,
@@ -347,7 +347,7 @@ RECORD: Final[Schema] = {
         "$node": ANY_TEXT,
         "data": ANY_JSON,
         "data_b64": DATA_B64,
-        "meta": META,
+        "meta": META_SCHEMA,
     },
 }
 _TOMBSTONE_FIELDS: Final[dict[str, Schema]] = {

@@ -18,7 +18,7 @@ from jobyard.protocols.topics.schemas.keys import STRICT
 from jobyard.protocols.topics.schemas.leases import MAX
 from jobyard.wire.json.merge_patch import PATCH_DEPTH_MAX
 
-_ID: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": redrive.ID_MAX}
+_ID: Final[Schema] = {"type": "integer", "minimum": 0, "maximum": redrive.REDRIVE_ID_MAX}
 _IDS: Final[Schema] = {"type": "array", "items": _ID, "maxItems": redrive.IDS_MAX}
 _NAMED: Final = ("seqs", "job_ids")
 _OTHERS: Final = ("patch", "key", "dry_run")

@@ -7,14 +7,14 @@ from typing import Final
 
 from jobyard.protocols.http.routes import RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA, TXN_NAME_SCHEMA
-from jobyard.protocols.topics.queue.leases import ERROR_MAX, NACK_DELAY_MS_MAX
+from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX, RUN_ERROR_MAX
 from jobyard.protocols.topics.records import writes
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
     ANY_TEXT,
     DATA_B64,
     FLAG,
-    META,
+    META_SCHEMA,
     NODE,
     PERFORMANCE,
     SEQ,
@@ -29,7 +29,7 @@ from jobyard.protocols.topics.schemas.leases import (
     EPOCH,
     SET_EXTEND,
     SET_EXTENDED,
-    WORKER,
+    WORKER_SCHEMA,
 )
 from jobyard.protocols.topics.txns import commit, stage
 from jobyard.wire.arrow.stream import ARROW_STREAM
@@ -52,7 +52,7 @@ _RECORD: Final[Schema] = {
         "data_b64": {**DATA_B64, "type": ["string", "null"]},
         "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
         "node": {"type": ["string", "null"], "maxLength": writes.NODE_MAX},
-        "meta": {"anyOf": [META, {"type": "null"}]},
+        "meta": {"anyOf": [META_SCHEMA, {"type": "null"}]},
         "key": RECORD_KEY,
         **JOB_LABELS,
         "delay_ms": {
@@ -114,7 +114,7 @@ _LEASE_ID: Final[Schema] = {
     "type": ["string", "null"],
     "description": "Not checked if it is empty, null or left out.",
 }
-_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": ERROR_MAX}
+_ERROR: Final[Schema] = {"type": ["string", "null"], "maxLength": RUN_ERROR_MAX}
 _DELAY: Final[Schema] = {
     "type": ["integer", "null"],
     "minimum": 0,
@@ -182,7 +182,7 @@ _COMMIT: Final[Schema] = {
                 },
             },
         },
-        "worker": WORKER,
+        "worker": WORKER_SCHEMA,
         "epoch": EPOCH,
         "strict": STRICT,
     },

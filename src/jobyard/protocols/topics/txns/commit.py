@@ -31,8 +31,8 @@ from jobyard.protocols.topics.body import (
 from jobyard.protocols.topics.cursor_fields import CURSOR_NAME_MAX, read_cursor
 from jobyard.protocols.topics.limits import check_cursors
 from jobyard.protocols.topics.names import check_read_name
-from jobyard.protocols.topics.queue.leases import ERROR_MAX, NACK_DELAY_MS_MAX
-from jobyard.protocols.topics.records.writes import KEYS_MAX, NODE_MAX
+from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX, RUN_ERROR_MAX
+from jobyard.protocols.topics.records.writes import NODE_MAX, OBJECT_KEYS_MAX
 from jobyard.protocols.topics.txn_fields import (
     check_id,
     in_http,
@@ -140,7 +140,7 @@ class CommitCall(Task):
 
     def _begin(self) -> None:
         check_txn(self._door.yard, self._call, self._request.name)
-        fields = None if self._check.is_bad else self._lists.top(KEYS_MAX)
+        fields = None if self._check.is_bad else self._lists.top(OBJECT_KEYS_MAX)
         if fields is None:
             raise invalid(fault_of(self._check.data))
         self._fields = check_twins(fields)
@@ -178,7 +178,7 @@ class CommitCall(Task):
         if not self._lists.has_more():
             self._next_list()
             return 1
-        one = self._lists.next(KEYS_MAX)
+        one = self._lists.next(OBJECT_KEYS_MAX)
         if one is None:
             raise invalid(f"{_LISTS[self._list].decode()} must be an array of objects")
         check_twins(one)
@@ -299,7 +299,7 @@ def _item_of(data: bytes, start: i64, end: i64, group: RunEnd) -> RunEnd:
     if has_delay and len(spans) > 2:
         item.delay_ms = _delay_of(data, spans[2])
     if group.kind != EndKind.ACK and len(spans) > (3 if has_delay else 2):
-        item.error = _text_of(data, spans[len(spans) - 1], ERROR_MAX, "error")
+        item.error = _text_of(data, spans[len(spans) - 1], RUN_ERROR_MAX, "error")
     return item
 
 

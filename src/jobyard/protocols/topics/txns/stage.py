@@ -33,7 +33,7 @@ from jobyard.protocols.topics.limits import check_bytes
 from jobyard.protocols.topics.names import check_topic_name
 from jobyard.protocols.topics.records.keys import only_for_queues, read_key
 from jobyard.protocols.topics.records.writes import (
-    KEYS_MAX,
+    OBJECT_KEYS_MAX,
     RECORD_FIELDS,
     RECORDS_MAX,
     record_of,
@@ -100,7 +100,7 @@ class StageReading(Task):
         return max(done, most) if self._checked.has_more() else min(done, most - 1)
 
     def _begin(self) -> None:
-        fields = None if self._check.is_bad else self._checked.top(KEYS_MAX)
+        fields = None if self._check.is_bad else self._checked.top(OBJECT_KEYS_MAX)
         if fields is None:
             raise invalid(fault_of(self._check.data))
         self._fields = check_twins(fields)
@@ -111,7 +111,7 @@ class StageReading(Task):
             raise invalid("records must not be empty")
 
     def _read_one(self) -> i64:
-        one = self._checked.next(KEYS_MAX)
+        one = self._checked.next(OBJECT_KEYS_MAX)
         if one is None:
             raise invalid("a record must be an object")
         is_bare = one.is_only(b"data")

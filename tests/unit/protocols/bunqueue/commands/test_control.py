@@ -383,7 +383,7 @@ def test_obliterate_leaves_nothing() -> None:
         each.check()
 
 
-def test_who_waits_at_an_obliterated_queue_goes_on_waiting() -> None:
+def test_a_waiting_pull_survives_obliterate() -> None:
     site = BareBunqueue()
     client, other = site.connect(), site.connect()
     client.ok("Pause", queue="q")

@@ -118,7 +118,7 @@ def test_what_is_expired_or_due_can_be_asked_for() -> None:
     site.check()
 
 
-def test_an_automatic_retry_reaches_one_who_waits() -> None:
+def test_an_automatic_retry_reaches_a_waiting_client() -> None:
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
     config = {"autoRetry": True, "autoRetryInterval": 1000, "maxAutoRetries": 2}

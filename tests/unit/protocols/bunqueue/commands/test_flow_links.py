@@ -71,7 +71,7 @@ def test_what_was_done_and_removed_holds_nobody() -> None:
     assert reason == f"Dependency job not found: {unknown}"
 
 
-def test_a_second_try_under_the_same_name_serves_those_who_wait() -> None:
+def test_a_second_job_of_the_same_name_unblocks_the_waiting_parent() -> None:
     site, client = stage("a")
     end_child(client, error="no")
     client.push("c", {}, jobId="a")
@@ -159,7 +159,7 @@ def test_a_parent_named_in_passing_is_not_held_up() -> None:
 # -- data --------------------------------------------------------------------------------------
 
 
-def test_new_data_keeps_what_the_old_said_of_kin() -> None:
+def test_new_data_keeps_the_links_to_parent_and_children() -> None:
     site, client = stage("a")
     client.ok("Update", id="a", data={"n": 1, 2: 3})
     client.ok("Update", id="a", data={"n": 2})
@@ -173,7 +173,7 @@ def test_new_data_keeps_what_the_old_said_of_kin() -> None:
     assert client.ok("GetJob", id="p")["job"]["data"] == {"__childrenIds": ["a"]}
 
 
-def test_new_data_of_kin_is_neither_made_up_nor_shapeless() -> None:
+def test_new_data_of_a_flow_job_is_an_object_without_reserved_keys() -> None:
     _, client = stage("a")
     before = client.ok("GetJob", id="a")["job"]["data"]
     assert client.refused("Update", id="a", data=5) == "flow job data must be an object"
@@ -185,7 +185,7 @@ def test_new_data_of_kin_is_neither_made_up_nor_shapeless() -> None:
 
 @pytest.mark.parametrize("old", [{"__own": 1}, {"n": 1}, [1], "x"])
 @pytest.mark.parametrize("new", [{"__parentId": "x"}, {"__own": 2}, "text"])
-def test_new_data_of_a_job_without_kin_is_free(old: object, new: object) -> None:
+def test_new_data_of_a_job_without_links_may_be_anything(old: object, new: object) -> None:
     client = BareBunqueue().connect()
     job_id = client.push(data=old)
     client.ok("Update", id=job_id, data=new)

@@ -198,7 +198,7 @@ def test_a_stopping_server_takes_no_flow() -> None:
     assert list(site.yard.queues) == ["default"]
 
 
-def test_a_map_of_very_many_keys_is_no_reason_to_refuse_a_job_without_kin() -> None:
+def test_a_flow_job_without_links_may_have_very_many_keys() -> None:
     client = BareBunqueue().connect()
     data = {str(n): n for n in range(2000)}
     client.ok("PUSHF", jobs=[{"id": "a", "queue": "q", "input": {"data": data}}])
@@ -208,7 +208,7 @@ def test_a_map_of_very_many_keys_is_no_reason_to_refuse_a_job_without_kin() -> N
 # -- parking -----------------------------------------------------------------------------------
 
 
-def test_only_who_holds_a_job_can_park_it() -> None:
+def test_only_the_holder_of_a_job_can_move_it_to_waiting_children() -> None:
     client = BareBunqueue().connect()
     client.push("q")
     name, token = client.lock("q")
@@ -512,7 +512,7 @@ def test_an_emptied_queue_of_children_does_to_parents_what_they_were_put_to_do()
 # -- time to live ------------------------------------------------------------------------------
 
 
-def test_a_pull_passes_a_child_over_whose_time_is_over_and_its_parent_is_told() -> None:
+def test_a_pull_skips_an_expired_child_and_its_parent_is_notified() -> None:
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
     client.ok("PUSHF", jobs=family("a", ttl=1000, failParentOnFailure=True))

@@ -91,7 +91,7 @@ def test_only_an_active_job_has_progress() -> None:
     assert client.refused("Progress", id="nobody", progress=5) == "Job not found"
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     client = BareBunqueue().connect()
     job_id = client.push()
     client.pull()

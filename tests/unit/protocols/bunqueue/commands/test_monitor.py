@@ -90,7 +90,7 @@ def test_minutes_of_a_queue() -> None:
     assert error == "Metrics type must be 'completed' or 'failed'"
 
 
-def test_a_full_disk_is_told_with_its_time() -> None:
+def test_a_full_disk_is_reported_with_its_time() -> None:
     site = BareBunqueue()
     client = site.connect()
     site.life.error, site.life.error_since_ms = "the disk is full", site.now_ms

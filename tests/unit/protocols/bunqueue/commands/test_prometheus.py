@@ -114,7 +114,7 @@ def test_labels_are_quoted() -> None:
     assert label_text('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
 
 
-def test_every_name_of_the_original_is_told() -> None:
+def test_every_name_of_the_original_is_reported() -> None:
     text = BareBunqueue().connect().ok("Prometheus")["data"]["metrics"]
     told = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
     # This server's own metrics follow them.

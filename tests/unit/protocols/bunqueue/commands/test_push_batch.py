@@ -5,7 +5,7 @@ import pytest
 from jobyard.engine.topics.topic_setup import open_topic_queue
 from jobyard.model.topic.config import DISCARD_REJECT, QUEUE, TopicConfig
 from jobyard.protocols.bunqueue.commands.push_batch import ENTER_UNITS, PUSHED_AT_ONCE
-from jobyard.protocols.bunqueue.long_answers import PIECE_SIZE
+from jobyard.protocols.session import PIECE_SIZE
 from tests.support.clients.bunqueue import Answer, BunqueueClient
 from tests.support.doors.bunqueue import BareBunqueue
 from tests.support.site.storage import MemoryStorage

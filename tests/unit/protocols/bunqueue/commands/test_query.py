@@ -186,7 +186,7 @@ def test_a_bad_page_is_refused() -> None:
     assert client.refused("GetJobs", queue="q", state=[5]) == error
 
 
-def test_a_long_list_comes_from_the_roster() -> None:
+def test_a_long_list_comes_from_jobs_by_seq() -> None:
     site = BareBunqueue()
     client = site.connect()
     ids = fill(client, SORTED_AT_ONCE)
@@ -207,7 +207,7 @@ def test_a_long_list_comes_from_the_roster() -> None:
     assert jobs_by_seq_of(queue) is jobs_by_seq
 
 
-def test_a_rare_state_is_found_without_the_roster() -> None:
+def test_a_rare_state_is_found_without_jobs_by_seq() -> None:
     site = BareBunqueue()
     client = site.connect()
     dead = client.bury()
@@ -218,7 +218,7 @@ def test_a_rare_state_is_found_without_the_roster() -> None:
     assert queue.jobs_by_seq is None
 
 
-def test_many_prioritized_jobs_are_sifted_out_of_the_roster() -> None:
+def test_many_prioritized_jobs_are_listed_by_seq() -> None:
     client = BareBunqueue().connect()
     jobs = [{"data": n, "priority": n % 5} for n in range(6000)]
     ids: list[str] = client.ok("PUSHB", queue="q", jobs=jobs)["ids"]
@@ -246,7 +246,7 @@ def test_prioritized_jobs_are_counted_wherever_they_stand(count: int) -> None:
     assert len(listed(client, state="prioritized")) == wanted
 
 
-def test_the_roster_knows_the_jobs_of_one_queue_in_the_order_they_came() -> None:
+def test_jobs_by_seq_are_those_of_one_queue_in_order_of_arrival() -> None:
     site = BareBunqueue()
     client = site.connect()
     client.push("other")
@@ -277,7 +277,7 @@ def test_lists_and_counts_are_the_same_after_a_restart() -> None:
     assert counts(again) == {**counts(client), "active": 0, "waiting": 3}
 
 
-def test_the_stations_of_a_job_are_told_in_order() -> None:
+def test_the_stations_of_a_job_are_reported_in_order() -> None:
     site = BareBunqueue()
     client = site.connect()
     job_id = client.push(backoff=100, maxAttempts=3, customId="mine")

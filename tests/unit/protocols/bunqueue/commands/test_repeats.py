@@ -116,7 +116,7 @@ def test_a_failed_job_is_not_followed() -> None:
     assert client.ok("PULL", queue="q")["job"] is None
 
 
-def test_repetition_goes_on_after_a_restart() -> None:
+def test_repetition_continues_after_a_restart() -> None:
     site = BareBunqueue(MemoryStorage())
     client = site.connect()
     client.push(data=1, repeat={"every": 100, "limit": 2})

@@ -63,7 +63,7 @@ def test_a_server_whose_disk_fails_is_not_well(
     assert reply.json["storage"]["error"] == "no space left"
 
 
-def test_damage_on_the_disk_is_told_and_stops_nobody(
+def test_damage_on_the_disk_is_reported_and_stops_nobody(
     site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     damages = site.yard.journal.damages
@@ -86,7 +86,7 @@ def test_damage_on_the_disk_is_told_and_stops_nobody(
     assert http.ok("GET", "/health")["status"] == "healthy"
 
 
-def test_a_full_disk_is_told_and_no_fault_of_the_caller() -> None:
+def test_a_full_disk_is_reported_as_a_fault_of_the_server() -> None:
     storage = MemoryStorage()
     site = BareHttp(storage)
     http = site.call()
@@ -136,7 +136,7 @@ def test_a_scraper_is_told_in_its_format(http: BunqueueHttpClient) -> None:
         ("", "application/json"),
     ],
 )
-def test_metrics_are_told_in_text_to_who_asks_for_that(
+def test_metrics_are_text_for_clients_that_accept_it(
     http: BunqueueHttpClient, accept: str, kind: str
 ) -> None:
     reply = http.ask("GET", "/metrics", Accept=accept)
@@ -159,7 +159,7 @@ def test_metrics_are_told_in_text_to_who_asks_for_that(
         ("", 401),
     ],
 )
-def test_only_who_knows_a_token_may_ask(
+def test_only_clients_with_a_token_may_call(
     site: BareHttp, http: BunqueueHttpClient, header: str, status: int
 ) -> None:
     site.door.tokens = [digest_of(b"right"), digest_of(b"other")]
@@ -220,7 +220,7 @@ def test_what_a_caller_says_of_itself_gives_it_no_more_requests(
     assert http.ask("GET", "/ping", X_Real_IP="9.9.9.9").status == 429
 
 
-def test_callers_are_told_apart_by_what_a_named_proxy_says(
+def test_callers_are_distinguished_by_what_a_named_proxy_says(
     site: BareHttp, http: BunqueueHttpClient
 ) -> None:
     # Connections without a socket come from nowhere, as those by a socket file do.

@@ -29,7 +29,7 @@ def tcp(site: BareHttp) -> BunqueueClient:
 # -- jobs --------------------------------------------------------------------------------------
 
 
-def test_a_second_put_with_the_same_key_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_second_put_with_the_same_key_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q", uniqueKey="k")
     tcp.push("q", uniqueKey="k")
@@ -38,7 +38,7 @@ def test_a_second_put_with_the_same_key_is_told(site: BareHttp, tcp: BunqueueCli
     ]
 
 
-def test_a_job_whose_time_to_live_is_over_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_job_whose_time_to_live_is_over_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q", ttl=100)
     cancelled = tcp.push("q", ttl=100)
@@ -47,7 +47,7 @@ def test_a_job_whose_time_to_live_is_over_is_told(site: BareHttp, tcp: BunqueueC
     assert source.told("job:expired") == [{"queue": "q", "jobId": job_id, "ttl": 100, "age": 100}]
 
 
-def test_a_run_that_took_too_long_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_run_that_took_too_long_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q", timeout=300, maxAttempts=1)
     tcp.pull("q")
@@ -58,7 +58,7 @@ def test_a_run_that_took_too_long_is_told(site: BareHttp, tcp: BunqueueClient) -
     ]
 
 
-def test_a_lock_that_ran_out_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_lock_that_ran_out_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.push("q")
     tcp.ok("PULL", queue="q", owner="w", lockTtl=1000)
@@ -82,7 +82,7 @@ def test_a_stall_without_a_lock_is_no_lock_that_ran_out(
 # -- flows -------------------------------------------------------------------------------------
 
 
-def test_a_flow_whose_children_are_done_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_flow_whose_children_are_done_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("PUSHF", jobs=family("one", "two"))
     assert source.told("flow:pushed") == [{"jobs": 3, "queues": 2}]
@@ -95,7 +95,9 @@ def test_a_flow_whose_children_are_done_is_told(site: BareHttp, tcp: BunqueueCli
     ]
 
 
-def test_a_flow_one_of_whose_children_failed_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_flow_one_of_whose_children_failed_is_reported(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     source = EventSource(site)
     tcp.ok("PUSHF", jobs=family("one", failParentOnFailure=True))
     end_child(tcp, error="boom")
@@ -118,7 +120,7 @@ def test_a_flow_that_goes_on_without_a_child_did_not_complete(
 # -- batches and limits ------------------------------------------------------------------------
 
 
-def test_batches_are_told_as_such(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_batches_are_reported_as_such(site: BareHttp, tcp: BunqueueClient) -> None:
     tcp.push("q", uniqueKey="k")
     source = EventSource(site)
     tcp.ok("PUSHB", queue="q", jobs=[{"data": 1}, {"data": 2}, {"data": 3, "uniqueKey": "k"}])
@@ -140,7 +142,7 @@ def test_one_job_is_no_batch(site: BareHttp, tcp: BunqueueClient) -> None:
     ("command", "name"),
     [("SetConcurrency", "concurrency:rejected"), ("RateLimit", "ratelimit:rejected")],
 )
-def test_a_pull_that_a_limit_holds_up_is_told(
+def test_a_pull_that_a_limit_holds_up_is_reported(
     site: BareHttp, tcp: BunqueueClient, command: str, name: str
 ) -> None:
     source = EventSource(site)
@@ -159,7 +161,7 @@ def test_a_pull_that_a_limit_holds_up_is_told(
 # -- what happens without a command ------------------------------------------------------------
 
 
-def test_schedules_that_fire_and_do_not_are_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_schedules_that_fire_or_skip_are_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("Cron", name="a", queue="q", data=1, repeatEvery=1000)
     tcp.ok("Cron", name="b", queue="q", data=1, repeatEvery=1500, skipIfNoWorker=True)
@@ -181,7 +183,7 @@ def test_schedules_that_fire_and_do_not_are_told(site: BareHttp, tcp: BunqueueCl
         ({"type": "queue", "cap_bytes": 9}, "Job too large for its topic"),
     ],
 )
-def test_a_run_that_its_topic_does_not_take_is_told_with_the_reason(
+def test_a_run_that_its_topic_does_not_take_is_reported_with_the_reason(
     site: BareHttp, tcp: BunqueueClient, given: dict[str, object], error: str
 ) -> None:
     source = EventSource(site)
@@ -196,7 +198,7 @@ def test_a_run_that_its_topic_does_not_take_is_told_with_the_reason(
     assert source.told("cron:missed") == [{"name": "a", "queue": "t", "error": error}]
 
 
-def test_a_run_for_which_there_is_no_room_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_run_for_which_there_is_no_room_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("Cron", name="a", queue="q", data=1, repeatEvery=1000)
     site.yard.bodies.in_memory += 1 << 40
@@ -204,7 +206,7 @@ def test_a_run_for_which_there_is_no_room_is_told(site: BareHttp, tcp: BunqueueC
     assert source.told("cron:missed") == [{"name": "a", "queue": "q", "error": "Storage full"}]
 
 
-def test_dead_jobs_that_come_back_or_go_by_themselves_are_told(
+def test_dead_jobs_that_are_retried_or_expire_are_reported(
     site: BareHttp, tcp: BunqueueClient
 ) -> None:
     config = {"autoRetry": True, "autoRetryInterval": 1000, "maxAutoRetries": 1, "maxAge": 5000}
@@ -222,7 +224,7 @@ def test_dead_jobs_that_come_back_or_go_by_themselves_are_told(
 # -- queues and workers ------------------------------------------------------------------------
 
 
-def test_queues_that_come_and_go_are_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_queues_that_come_and_go_are_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     tcp.push("old")
     source = EventSource(site)
     tcp.push("old")
@@ -239,7 +241,7 @@ def test_queues_that_come_and_go_are_told(site: BareHttp, tcp: BunqueueClient) -
     assert source.told("queue:created") == [{"queue": "new"}]
 
 
-def test_a_queue_that_rests_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_queue_that_rests_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.push("q", delay=QUEUE_IDLE_MS * 10)
     tcp.push("busy")
@@ -286,7 +288,7 @@ def test_a_worker_that_runs_all_it_can_for_long_is_told(
     ]
 
 
-def test_a_worker_of_whom_nothing_is_heard_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_worker_without_heartbeats_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("RegisterWorker", name="w", queues=["q"], workerId="w1")
     site.tick(LOST_MS)
@@ -296,13 +298,13 @@ def test_a_worker_of_whom_nothing_is_heard_is_told(site: BareHttp, tcp: Bunqueue
 # -- connections -------------------------------------------------------------------------------
 
 
-def test_a_connection_with_a_wrong_token_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_connection_with_a_wrong_token_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     assert tcp.refused("Auth", token="wrong") == "Invalid token"
     assert source.told("auth:failed") == [{"transport": "tcp"}]
 
 
-def test_a_connection_that_asks_too_often_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_connection_that_asks_too_often_is_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     site.door.requests_max = 1
     tcp.ok("Ping")
@@ -311,7 +313,7 @@ def test_a_connection_that_asks_too_often_is_told(site: BareHttp, tcp: BunqueueC
     assert source.told("ratelimit:hit") == [{"transport": "tcp"}]
 
 
-def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_outcomes_of_webhooks_are_reported(site: BareHttp, tcp: BunqueueClient) -> None:
     url = "https://example.com/"
     hook = tcp.ok("AddWebhook", url=url, events=["job.pushed"])["data"]["webhookId"]
     source = EventSource(site)
@@ -326,7 +328,9 @@ def test_what_became_of_webhooks_is_told(site: BareHttp, tcp: BunqueueClient) ->
 # -- what is stored ----------------------------------------------------------------------------
 
 
-def test_results_are_not_kept_for_those_who_come_back(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_results_are_not_kept_for_clients_that_reconnect(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     EventSource(site)
     tcp.finish("q", result="x" * 100_000)
     kept = site.area.hub.after(0)

@@ -51,7 +51,7 @@ def test_a_stream_begins_with_how_to_come_back_and_who_you_are(site: BareHttp) -
     assert rest == ["", ""]
 
 
-def test_the_life_of_a_job_is_told_step_by_step(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_the_life_of_a_job_is_reported_step_by_step(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     source.blocks()
     job_id = tcp.push("q", maxAttempts=2)
@@ -81,7 +81,7 @@ def test_a_result_is_not_part_of_an_event(site: BareHttp, tcp: BunqueueClient) -
     assert set(done) == {"queue", "jobId", "timestamp"}
 
 
-def test_a_dead_job_is_told_once_more_as_such(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_dead_job_is_reported_once_more_as_such(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     job_id = tcp.bury("q")
     assert source.told("dlq:added") == [
@@ -105,7 +105,9 @@ def test_pauses_concern_a_queue_and_no_job(site: BareHttp, tcp: BunqueueClient) 
     assert [set(one) for one in told] == [{"queue", "timestamp"}] * 2
 
 
-def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_subscriber_of_one_queue_gets_only_its_events(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     source = EventSource(site, "/events/queues/a")
     source.blocks()
     tcp.push("b")
@@ -115,7 +117,7 @@ def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: Bunqueu
     assert [one["queue"] for one in told] == ["a", "a"]
 
 
-def test_commands_that_change_no_job_are_told_too(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_commands_that_change_no_job_are_reported_too(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     source.blocks()
     tcp.ok("RateLimit", queue="q", limit=5, duration=2000)
@@ -140,7 +142,7 @@ def test_commands_that_change_no_job_are_told_too(site: BareHttp, tcp: BunqueueC
 
 
 @pytest.mark.parametrize(("is_named", "name"), [(True, "dlq:retried"), (False, "dlq:retry-all")])
-def test_dead_jobs_that_come_back_are_told(
+def test_dead_jobs_that_are_retried_are_reported(
     site: BareHttp, tcp: BunqueueClient, name: str, *, is_named: bool
 ) -> None:
     job_id = tcp.bury("q")
@@ -151,7 +153,7 @@ def test_dead_jobs_that_come_back_are_told(
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_a_webhook_that_is_switched_is_told(
+def test_a_webhook_that_is_switched_is_reported(
     site: BareHttp, tcp: BunqueueClient, *, is_on: bool
 ) -> None:
     hook = tcp.ok("AddWebhook", url="https://example.com/", events=["job.pushed"])["data"]
@@ -196,7 +198,7 @@ def test_a_beat_looks_at_few_queues_in_a_turn(site: BareHttp, tcp: BunqueueClien
     assert list(told["queues"]) == [f"q{at:03}" for at in range(300)]
 
 
-def test_counts_are_told_once_for_many_changes(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_counts_are_reported_once_for_many_changes(site: BareHttp, tcp: BunqueueClient) -> None:
     source = EventSource(site)
     tcp.ok("PUSHB", queue="q", jobs=[{"data": n} for n in range(50)])
     assert source.told("queue:counts") == []

@@ -483,7 +483,7 @@ def test_the_server_tells_of_itself(http: BunqueueHttpClient) -> None:
     assert http.ok("GET", "/stats")["stats"]["prioritized"] == 1
 
 
-def test_dashboards_are_told_everything(http: BunqueueHttpClient) -> None:
+def test_a_dashboard_gets_all_its_numbers(http: BunqueueHttpClient) -> None:
     http.ok("POST", "/crons", {"name": "n", "queue": "q", "data": 1, "repeatEvery": 60000})
     push(http)
     overview = http.ok("GET", "/dashboard")

@@ -245,7 +245,9 @@ def test_everything_that_is_told_can_be_subscribed_to(
     assert {one["event"] for one in socket.messages()} <= PATTERNS
 
 
-def test_of_one_queue_only_what_concerns_it_is_told(site: BareHttp, tcp: BunqueueClient) -> None:
+def test_a_subscriber_of_one_queue_gets_only_its_events(
+    site: BareHttp, tcp: BunqueueClient
+) -> None:
     socket = WebSocket(site, "/ws/queues/a")
     tcp.push("b")
     tcp.push("a")

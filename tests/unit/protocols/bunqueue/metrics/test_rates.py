@@ -9,7 +9,7 @@ def test_the_first_look_tells_the_average_since_the_start() -> None:
     assert (rates.push_rate, rates.pull_rate) == (100.0, 20.0)
 
 
-def test_who_asks_often_is_told_the_same() -> None:
+def test_rates_stay_the_same_when_read_often() -> None:
     rates = Rates(0)
     rates.look(1000, 0, 1000)
     rates.look(9000, 0, 1000 + LEAST_MS - 1)
@@ -26,7 +26,7 @@ def test_the_average_moves_towards_what_is_now() -> None:
     assert (rates.push_rate, rates.pull_rate) == (0.0, 0.0)
 
 
-def test_ends_are_told_apart() -> None:
+def test_ends_are_distinguished() -> None:
     rates = Rates(0)
     rates.look(100, 100, 1000, 60, 20)
     assert (rates.complete_rate, rates.fail_rate) == (60.0, 20.0)

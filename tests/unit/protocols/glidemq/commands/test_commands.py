@@ -398,7 +398,7 @@ def test_a_transaction_lies_in_one_batch() -> None:
     assert len(numbers) > 3
 
 
-def test_no_room_is_told() -> None:
+def test_no_room_is_reported() -> None:
     client = BareGlidemq(budget=1000).connect()
     assert client.refused("SET", TEXT, "x" * 2000).startswith("OOM command not allowed")
     assert client.ask("EXISTS", TEXT) == 0

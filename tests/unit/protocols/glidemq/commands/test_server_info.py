@@ -78,7 +78,7 @@ def test_memory_and_encoding_of_a_key(client: GlideClient) -> None:
     assert client.ask("OBJECT", "ENCODING", KEY) == b"hashtable"
 
 
-def test_commands_are_told(client: GlideClient) -> None:
+def test_commands_are_reported(client: GlideClient) -> None:
     names = client.ask("COMMAND", "LIST")
     assert client.ask("COMMAND", "COUNT") == len(names) == len(client.ask("COMMAND"))
     (get, nothing) = client.ask("COMMAND", "INFO", "get", "nonsense")

@@ -208,7 +208,7 @@ def test_a_group_runs_so_many_at_once(library: Library) -> None:
     assert group == [b"2", b"2"]
 
 
-def test_a_lane_is_held_back_from_outside(library: Library) -> None:
+def test_an_ordering_group_is_rate_limited_from_outside(library: Library) -> None:
     library.add(key="k", concurrency=2)
     until = library.call(
         "rateLimitGroupExternal", ["ratelimited", "events"], "k", 1000, library.ts(), "max"
@@ -222,7 +222,7 @@ def test_a_lane_is_held_back_from_outside(library: Library) -> None:
     assert len(library.read()) == 1
 
 
-def test_a_worker_holds_back_the_lane_of_its_job(library: Library) -> None:
+def test_a_worker_rate_limits_the_ordering_group_of_its_job(library: Library) -> None:
     library.add(key="k", concurrency=2)
     library.add(key="k", concurrency=2)
     [(job_id, entry)] = library.read()
@@ -366,7 +366,7 @@ def suspend(library: Library, timeout: int) -> None:
     assert library.call("suspend", parts, *given) == b"error:not_active"
 
 
-def test_a_suspended_job_goes_on_with_its_signal() -> None:
+def test_a_suspended_job_resumes_with_its_signal() -> None:
     library = Library(BareGlidemq(MemoryStorage()))
     library.add()
     suspend(library, 0)

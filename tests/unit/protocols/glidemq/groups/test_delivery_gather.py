@@ -63,7 +63,7 @@ def finish(library: Library) -> Any:
     return told
 
 
-def test_a_range_is_told_in_order(library: Giving) -> None:
+def test_a_range_is_shown_in_order(library: Giving) -> None:
     given = library.entries
     told = library.slowly("XPENDING", *library.group, "-", "+", 10_000)
     assert [one[0] for one in told] == given

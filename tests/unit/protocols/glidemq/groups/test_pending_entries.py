@@ -57,7 +57,7 @@ def stream(library: Library) -> tuple[str, str]:
     return library.key("stream"), "workers"
 
 
-def test_a_range_is_told_in_order(library: Holding) -> None:
+def test_a_range_is_shown_in_order(library: Holding) -> None:
     held = library.entries
     told = answer(library, "XPENDING", *stream(library), "-", "+", 10_000)
     assert [one[0] for one in told] == held

@@ -94,7 +94,7 @@ def test_one_who_signs_off_leaves_what_comes_to_others(library: Library) -> None
     assert mails.client.hear() == [None]
 
 
-def test_one_who_waits_is_told_of_the_end_of_its_group(library: Library) -> None:
+def test_a_waiting_reader_is_notified_of_the_end_of_its_group(library: Library) -> None:
     mails = Subscriber(library, "mails").create()
     mails.block()
     library.client.ask("XGROUP", "DESTROY", mails.stream, "mails")

@@ -37,7 +37,7 @@ def test_ids_go_on_after_their_segments_are_gone() -> None:
     assert run_one(Library(library.site.reboot())) == "401"
 
 
-def test_who_deletes_the_counter_begins_anew_once_the_queue_is_empty() -> None:
+def test_a_deleted_counter_starts_over_once_the_queue_is_empty() -> None:
     library = Library(BareGlidemq(MemoryStorage()))
     run_one(library)
     assert library.client.ask("DEL", library.key("id")) == 1

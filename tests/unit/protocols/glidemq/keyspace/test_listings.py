@@ -88,7 +88,7 @@ def test_pages_are_right_whatever_happened(seed: int) -> None:
                 check(site.yard, queue)
 
 
-def test_a_clock_that_is_set_moves_what_is_told_by_it() -> None:
+def test_listings_follow_a_wall_clock_that_is_set() -> None:
     site = OpenYard()
     play = RandomGlides(site, 3)
     for _ in range(STEPS):

@@ -189,7 +189,7 @@ def test_names_that_topics_may_not_have(api: TopicsClient, name: str) -> None:
         assert answer.refusal == (400, "invalid_request"), (method, path)
 
 
-def test_names_are_told_apart_by_every_letter(api: TopicsClient) -> None:
+def test_names_are_distinguished_by_every_letter(api: TopicsClient) -> None:
     api.put("T")
     assert api.ask("GET", "/v0/topics/t").refusal == (404, "topic_not_found")
 

@@ -182,7 +182,7 @@ def test_text_that_has_left_memory_is_read_back() -> None:
     assert [json.loads(row["data"]) for row in made.rows] == list(range(3000))
 
 
-def test_a_connection_goes_on_after_an_export(site: BareTopics, api: TopicsClient) -> None:
+def test_a_connection_is_usable_after_an_export(site: BareTopics, api: TopicsClient) -> None:
     api.put("log")
     fill(api, "log", PAGE_ROWS + 1)
     assert len(exported(site, "log/export").rows) == PAGE_ROWS + 1
@@ -249,7 +249,7 @@ def test_a_reader_who_does_not_read_costs_one_page() -> None:
         site.jump(10)
         assert line.end_turn() == b""
     line.ears.unsent = 0
-    line.ears.stirs = 1
+    line.ears.wakes = 1
     line.end_turn()
     site.jump(10)
     assert 0 < len(line.end_turn()) <= PAGE_BYTES
@@ -298,7 +298,7 @@ def test_an_export_counts_as_a_stream_for_as_long_as_it_lasts(
     assert site.topics.limits.streams_count == 0
 
 
-def test_what_is_not_safe_is_not_told() -> None:
+def test_an_export_waits_for_what_is_not_durable() -> None:
     site = BareTopics(MemoryStorage())
     api = site.api
     api.put("log", durability="fsync")
@@ -372,7 +372,7 @@ def test_a_reader_to_whom_gaps_do_not_matter_is_told_how_many_were_lost(site: Ba
     assert made.seqs[PAGE_ROWS] == PAGE_ROWS + 101
 
 
-def test_rows_that_are_deleted_meanwhile_are_told_as_lost(
+def test_rows_that_are_deleted_meanwhile_are_reported_as_lost(
     site: BareTopics, api: TopicsClient
 ) -> None:
     api.put("log")
@@ -441,7 +441,9 @@ def test_a_refusal_names_the_end_that_is_not_there(
     assert answer.json["error"]["message"] == f"{named} is beyond the newest seq, 3"
 
 
-def test_a_topic_that_was_made_anew_is_another(site: BareTopics, api: TopicsClient) -> None:
+def test_a_topic_that_was_created_again_has_another_incarnation(
+    site: BareTopics, api: TopicsClient
+) -> None:
     api.put("log")
     fill(api, "log", 3)
     old = incarnation(api, "log")

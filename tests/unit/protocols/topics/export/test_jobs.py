@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobyard.protocols.topics.export.jobs import JOB_FIELDS, LOOKED_AT, PAGE_JOBS
+from jobyard.protocols.topics.export.jobs import JOB_FIELDS, JOBS_PER_LOOK, PAGE_JOBS
 from tests.support.clients.exports import Export, begin, exported, hear, unchunked
 from tests.support.clients.topics import TopicsClient
 from tests.support.doors.topics import BareTopics
@@ -129,7 +129,7 @@ def test_bytes_are_values(site: BareTopics, api: TopicsClient) -> None:
 
 def test_many_pages_hold_each_job_once(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
-    count = LOOKED_AT + 3 * PAGE_JOBS
+    count = JOBS_PER_LOOK + 3 * PAGE_JOBS
     api.write("q", *range(count))
     api.claim("q", max=1)
     made = long(site, "q/export?jobs=ready")

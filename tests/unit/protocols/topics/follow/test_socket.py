@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from jobyard.protocols.http.limits import STREAM_MAX
 from jobyard.protocols.http.websocket import SILENCE_MS
 from jobyard.protocols.topics.follow.socket import PING_MS
@@ -187,7 +187,7 @@ def test_a_topic_that_is_subscribed_to_twice_is_read_from_the_new_place() -> Non
     assert data_of(talk.heard()) == [3]
 
 
-def test_losses_and_ends_are_told() -> None:
+def test_losses_and_ends_are_reported() -> None:
     site = StreamsSite()
     site.ask("PUT", "/v0/topics/a", {"cap_records": 1})
     site.write("a", 1)
@@ -337,7 +337,7 @@ def test_a_socket_that_is_not_read_is_sent_no_more_than_a_little() -> None:
     seen = data_of(talk.say("subscribe", topic="a"))
     assert 0 < len(seen) < 20
     talk.line.ears.unsent = STREAM_MAX + 1
-    talk.line.ears.stirs = 1
+    talk.line.ears.wakes = 1
     assert talk.frames() == []
     talk.send(OP_TEXT, b'{"op":"ping"}')
     assert talk.frames() == []
@@ -345,7 +345,7 @@ def test_a_socket_that_is_not_read_is_sent_no_more_than_a_little() -> None:
     talk.line.ears.unsent = 0
     pongs = 0
     while len(seen) < 60:
-        talk.line.ears.stirs = 1
+        talk.line.ears.wakes = 1
         said = talk.heard()
         pongs += ops(said).count("pong")
         seen += data_of(said)
@@ -412,7 +412,7 @@ def test_a_topic_whose_text_is_damaged_is_read_no_further_and_others_are() -> No
     storage = MemoryStorage()
     site = StreamsSite(storage=storage)
     site.yard.bodies._budget = 0
-    for first in range(0, 2 * CHUNK_ROWS, 512):
+    for first in range(0, 2 * LOG_CHUNK_ROWS, 512):
         site.write("a", *range(first, first + 512))
         site.commit()
     site.write("b", 1)

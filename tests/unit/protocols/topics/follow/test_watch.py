@@ -213,7 +213,7 @@ def test_own_records_move_the_cursor_without_a_word() -> None:
     assert place(events[1]) == {"a": 1}
 
 
-def test_a_reader_that_comes_too_late_is_told_what_it_missed() -> None:
+def test_a_late_reader_learns_what_it_missed() -> None:
     site = StreamsSite()
     site.ask("PUT", "/v0/topics/a", {"cap_records": 2})
     site.write("a", 1, 2)
@@ -258,7 +258,7 @@ def test_a_topic_that_is_deleted_ends_alone() -> None:
     assert names(site.connect().open_stream(path)[1:]) == ["caught-up"]
 
 
-def test_a_topic_deleted_and_made_anew_between_two_streams_is_another() -> None:
+def test_a_topic_created_again_between_two_streams_was_deleted() -> None:
     site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
@@ -342,7 +342,7 @@ def test_ids_that_no_head_could_hold_are_left_out() -> None:
 # -- streams end and begin -------------------------------------------------------------------------
 
 
-def test_the_next_stream_goes_on_where_the_last_one_was() -> None:
+def test_the_next_stream_continues_where_the_last_one_was() -> None:
     site = StreamsSite()
     site.write("a", 1, 2)
     path = begin(site, {"a": {}})
@@ -368,7 +368,7 @@ def test_a_reader_may_go_back_and_not_ahead() -> None:
 @pytest.mark.parametrize(
     "last_id", ["17", "%%%", made_id([]), made_id({"a": -1}), made_id({"a": "0"}), "e" * 4000]
 )
-def test_an_id_that_is_none_of_ours_says_nothing(last_id: str) -> None:
+def test_an_unknown_last_event_id_is_ignored(last_id: str) -> None:
     site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})
@@ -454,13 +454,13 @@ def test_a_reader_that_does_not_read_is_sent_no_more_than_a_little() -> None:
     assert 0 < len(shown(events)) < 20
     seen = shown(events)
     line.ears.unsent = STREAM_MAX + 1
-    line.ears.stirs = 1
+    line.ears.wakes = 1
     assert line.events() == []
     line.ears.unsent = 0
-    line.ears.stirs = 1
+    line.ears.wakes = 1
     while more := shown(line.events()):
         seen += more
-        line.ears.stirs = 1
+        line.ears.wakes = 1
     assert len(seen) == 60
     assert not line.session.is_stalled
 
@@ -537,7 +537,7 @@ def test_a_watch_opens_only_with_the_key_that_made_it() -> None:
     assert shown(site.connect().open_stream(f"{path}?token=reader")) == []
 
 
-def test_a_stream_is_not_for_those_who_cannot_read_it() -> None:
+def test_a_stream_is_refused_to_clients_that_do_not_accept_events() -> None:
     site = StreamsSite()
     site.write("a", 1)
     path = begin(site, {"a": {}})

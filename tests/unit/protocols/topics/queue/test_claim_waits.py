@@ -61,7 +61,9 @@ def test_who_waits_for_many_is_given_those_that_come_together(
     assert seqs(caller) == [3, 4, 5]
 
 
-def test_those_who_wait_are_served_in_turn(site: BareTopics, api: TopicsClient, queue: str) -> None:
+def test_waiting_claims_are_served_in_order(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     first = claims(site, node="a")
     second = claims(site, node="b")
     api.write(queue, 1)
@@ -71,7 +73,7 @@ def test_those_who_wait_are_served_in_turn(site: BareTopics, api: TopicsClient, 
     assert seqs(second) == [1]
 
 
-def test_a_job_that_comes_back_is_given_to_who_waits(
+def test_a_returned_job_goes_to_a_waiting_claim(
     site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     api.write(queue, 1, 2)
@@ -85,7 +87,7 @@ def test_a_job_that_comes_back_is_given_to_who_waits(
     assert seqs(second) == [2]
 
 
-def test_who_waits_in_vain_is_told_so_in_time(site: BareTopics, queue: str) -> None:
+def test_a_call_that_waits_in_vain_is_answered_in_time(site: BareTopics, queue: str) -> None:
     before = site.timers()
     caller = claims(site)
     site.tick(4999)
@@ -131,7 +133,7 @@ def test_what_was_given_outlives_the_connection(
     assert api.state(queue)["queue"]["ready"] == 1
 
 
-def test_who_waits_is_told_that_the_topic_was_removed(
+def test_a_waiting_call_ends_when_the_topic_is_removed(
     site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     before = site.timers()
@@ -145,7 +147,7 @@ def test_who_waits_is_told_that_the_topic_was_removed(
 
 
 @pytest.mark.parametrize("wait_ms", [-1, "5", 1.5, []])
-def test_a_time_that_is_none(api: TopicsClient, queue: str, wait_ms: object) -> None:
+def test_an_invalid_wait_is_refused(api: TopicsClient, queue: str, wait_ms: object) -> None:
     answer = api.post(f"{queue}/claim", {"node": "w", "wait_ms": wait_ms})
     assert answer.refusal == (400, "invalid_request")
 

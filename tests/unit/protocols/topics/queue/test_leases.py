@@ -150,7 +150,7 @@ def test_every_claim_is_counted_and_has_a_name_of_its_own(
         b"{",
     ],
 )
-def test_a_claim_that_is_none_takes_nothing(api: TopicsClient, queue: str, body: object) -> None:
+def test_an_invalid_claim_takes_nothing(api: TopicsClient, queue: str, body: object) -> None:
     answer = api.post(f"{queue}/claim", body, {"Content-Type": "application/json"})
     assert answer.refusal == (400, "invalid_request")
     assert api.state(queue)["queue"]["ready"] == 5
@@ -303,7 +303,7 @@ def test_an_empty_name_is_no_name(api: TopicsClient, queue: str) -> None:
         {"lease_ids": {}},
     ],
 )
-def test_an_end_that_is_none_ends_nothing(
+def test_an_invalid_end_ends_nothing(
     api: TopicsClient, queue: str, verb: str, fields: dict[str, object]
 ) -> None:
     api.claim(queue)
@@ -411,7 +411,7 @@ def test_an_ack_waits_for_its_batch_and_is_one_batch() -> None:
     assert site.after_a_crash().api.state("q")["count"] == 0
 
 
-def test_what_is_leased_is_claimable_after_a_restart_and_its_count_goes_on() -> None:
+def test_a_restart_makes_leased_jobs_claimable_and_keeps_their_deliveries() -> None:
     site = BareTopics(MemoryStorage())
     site.api.put("q", type="queue", durable=True)
     site.api.write("q", *"abc")
@@ -554,7 +554,9 @@ def test_dead_letters_of_which_a_queue_would_have_to_be_made_are_refused(api: To
     assert api.post("q", body).status == 200
 
 
-def test_a_claim_goes_on_past_dead_letters(site: BareTopics, api: TopicsClient, queue: str) -> None:
+def test_a_claim_continues_past_dead_letters(
+    site: BareTopics, api: TopicsClient, queue: str
+) -> None:
     api.put(queue, type="queue", max_deliveries=1, dead_letter="q.dlq")
     api.claim(queue, max=3, lease_ms=100)
     site.tick(101)
@@ -577,5 +579,5 @@ def test_a_purge_removes_dead_letters_and_nothing_else(
 
 
 @pytest.mark.parametrize("body", [[], {"max": -1}, {"max": "x"}, b"{"])
-def test_a_redrive_that_is_none(api: TopicsClient, queue: str, body: object) -> None:
+def test_an_invalid_redrive_is_refused(api: TopicsClient, queue: str, body: object) -> None:
     assert api.post(f"{queue}/redrive", body).refusal == (400, "invalid_request")

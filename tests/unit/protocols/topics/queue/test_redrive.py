@@ -6,7 +6,7 @@ import pytest
 
 from jobyard.engine.topics import topic_queue
 from jobyard.model.job import DEAD, READY, Job
-from jobyard.model.topic.log_chunk import CHUNK_ROWS
+from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
 from tests.support.clients.topics import TopicsClient
 from tests.support.doors.topics import BareTopics
 from tests.support.site.recount import recount
@@ -322,7 +322,7 @@ def test_a_letter_whose_text_is_damaged_is_skipped() -> None:
     api.put("q", type="queue", dead_letter="q.dlq")
     letter = {"data": 1, "meta": {"$dead_letter_from": "q"}}
     for at in range(3):
-        api.ok("q.dlq", {"records": [letter] * (CHUNK_ROWS * 3 // 4)}, 201 if at == 0 else 200)
+        api.ok("q.dlq", {"records": [letter] * (LOG_CHUNK_ROWS * 3 // 4)}, 201 if at == 0 else 200)
         site.commit()
     chunk = site.yard.logs["q.dlq"].chunks[0]
     assert chunk.is_cold

@@ -105,7 +105,7 @@ def test_who_cannot_read_events_is_not(api: TopicsClient, queue: str, accept: st
         "?node=w&lease_ms=x",
     ],
 )
-def test_a_stream_that_is_none(api: TopicsClient, queue: str, query: str) -> None:
+def test_an_invalid_stream_is_refused(api: TopicsClient, queue: str, query: str) -> None:
     api.write(queue, 1)
     answer = api.ask("GET", f"/v0/topics/{queue}/work{query}")
     assert answer.refusal == (400, "invalid_request")
@@ -289,7 +289,7 @@ def test_a_topic_that_is_removed_ends_its_streams(
     assert api.ask("GET", f"/v0/topics/{queue}").status == 404
 
 
-def test_a_connection_goes_on_after_its_stream(
+def test_a_connection_is_usable_after_its_stream(
     site: BareTopics, api: TopicsClient, queue: str
 ) -> None:
     worker = idle(site)

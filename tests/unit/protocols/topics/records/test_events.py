@@ -155,7 +155,7 @@ def test_the_state_is_awaited_until_a_row_is_durable(site: StreamsSite) -> None:
     assert b'"head_row_seq"' in late.end_turn()
 
 
-def test_who_comes_too_late_is_told_so(site: StreamsSite) -> None:
+def test_a_late_reader_gets_a_tombstone(site: StreamsSite) -> None:
     journal = site.yard.journal
     queue = site.yard.queues["jobs"]
     site.write("jobs", *["x" * 1000] * 200)

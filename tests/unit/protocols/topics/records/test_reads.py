@@ -153,7 +153,7 @@ def test_following_the_cursor_gives_all_records_once(api: TopicsClient, topic: s
         5,
     ],
 )
-def test_a_read_that_is_none(api: TopicsClient, topic: str, query: object) -> None:
+def test_an_invalid_read_is_refused(api: TopicsClient, topic: str, query: object) -> None:
     assert api.post(f"{topic}/diff", query).refusal == (400, "invalid_request")
 
 
@@ -230,9 +230,7 @@ def stone(gap: tuple[int, int], reason: str, earliest: int, head: int) -> dict[s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_comes_too_late_is_told_what_went_for_want_of_room(
-    api: TopicsClient, kind: str
-) -> None:
+def test_a_late_reader_learns_which_records_the_cap_removed(api: TopicsClient, kind: str) -> None:
     api.put("t", type=kind, cap_records=2)
     for data in range(5):
         api.write("t", data)
@@ -245,7 +243,7 @@ def test_who_comes_too_late_is_told_what_went_for_want_of_room(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_comes_too_late_is_told_what_was_too_old(site: BareTopics, kind: str) -> None:
+def test_a_late_reader_learns_which_records_were_too_old(site: BareTopics, kind: str) -> None:
     api = site.api
     api.put("t", type=kind, ttl_ms=1000)
     api.write("t", 1, 2)
@@ -395,7 +393,7 @@ def test_who_sends_no_more_is_answered_at_once(site: BareTopics, topic: str) -> 
     assert not reader.is_open
 
 
-def test_who_waits_is_told_that_the_topic_was_removed(site: BareTopics, topic: str) -> None:
+def test_a_waiting_call_ends_when_the_topic_is_removed(site: BareTopics, topic: str) -> None:
     before = site.timers()
     site.api.write(topic, 1)
     reader = waits(site, from_seq=1, wait_ms=5000)
@@ -560,9 +558,7 @@ def test_records_are_deleted_by_tag_and_seq(
         b"",
     ],
 )
-def test_a_delete_that_is_none_deletes_nothing(
-    api: TopicsClient, tagged: str, query: object
-) -> None:
+def test_an_invalid_delete_deletes_nothing(api: TopicsClient, tagged: str, query: object) -> None:
     refusal = (400, "invalid_request")
     head = {"Content-Type": "application/json"}
     assert api.post(f"{tagged}/delete", query, head).refusal == refusal

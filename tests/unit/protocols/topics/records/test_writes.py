@@ -229,7 +229,7 @@ def test_fields_nobody_knows_are_passed_over(api: TopicsClient, topic: str) -> N
         b'{"records":[{"data":' + b"[" * 200 + b"]" * 200 + b"}]}",
     ],
 )
-def test_a_write_that_is_none_changes_nothing(api: TopicsClient, topic: str, body: object) -> None:
+def test_an_invalid_write_changes_nothing(api: TopicsClient, topic: str, body: object) -> None:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = api.post(topic, raw, {"Content-Type": "application/json"})
     assert answer.refusal == (400, "invalid_request")

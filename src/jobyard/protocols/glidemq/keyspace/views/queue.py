@@ -18,7 +18,7 @@ from jobyard.engine.subscriptions.subscriptions import drop_redeliveries
 from jobyard.model.glidemq.stored_values import ValueKind
 from jobyard.model.index.append_list import AppendList
 from jobyard.model.index.item import Item
-from jobyard.model.index.sorted_view import LAST, LOWEST
+from jobyard.model.index.sorted_view import HIGHEST, LOWEST
 from jobyard.model.job import DEAD, DONE, READY, Job
 from jobyard.model.queue import Queue
 from jobyard.protocols.glidemq.errors import Wrong
@@ -393,7 +393,7 @@ class ScheduledKey(SortedPart):
         """Return a task that finds jobs; None if there are redeliveries."""
         if self._repeats():
             return None
-        low, high = (LOWEST, LAST) if within is None else (within.least(), within.most())
+        low, high = (LOWEST, HIGHEST) if within is None else (within.least(), within.most())
         return ScheduledGather(self._yard, self._queue, low, high, is_reversed=is_reversed)
 
     def set_scores(self, scores: dict[bytes, float]) -> i64:

@@ -18,7 +18,7 @@ from jobyard.engine.jobs.listing import jobs_by_seq_of
 from jobyard.engine.state.tasks import Task
 from jobyard.engine.state.yard import STAMP_SHIFT, abs_stamp
 from jobyard.model.family import BEANSTALK, BUNQUEUE, GLIDE, TOPICS
-from jobyard.model.index.sorted_view import LAST, LOWEST, SortedView
+from jobyard.model.index.sorted_view import HIGHEST, LOWEST, SortedView
 from jobyard.model.job import LEASED, READY, Job
 from jobyard.model.lease import Lease, Proof
 from jobyard.model.queue import Queue
@@ -145,7 +145,7 @@ class StreamGather(SortedViewGather):
         if not is_straight(self._queue):
             return super().look(most)
         step: i64 = -1 if self._is_reversed else 1
-        if self._key == (LAST if self._is_reversed else LOWEST):
+        if self._key == (HIGHEST if self._is_reversed else LOWEST):
             # The search starts at this place; later it continues after one, as no two entries share
             # it.
             step = 0
@@ -156,7 +156,7 @@ class StreamGather(SortedViewGather):
             _ENTRIES,
             is_reversed=self._is_reversed,
         )
-        stretch.key = LOWEST if self._is_reversed else LAST
+        stretch.key = LOWEST if self._is_reversed else HIGHEST
         return self._take_all(stretch, 0)
 
 

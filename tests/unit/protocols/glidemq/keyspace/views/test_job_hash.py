@@ -127,7 +127,7 @@ def test_the_last_failure_and_being_brought_back(library: Library) -> None:
     assert score == (2 << 42) + library.ts()
 
 
-def test_delays_that_are_changed_are_told_as_changed(library: Library) -> None:
+def test_delays_that_are_changed_are_reported_as_changed(library: Library) -> None:
     keys = ["job:1", "stream", "scheduled", "events"]
     library.add(attempts=5)
     library.call("changeDelay", keys, "1", 900, library.ts(), "workers")

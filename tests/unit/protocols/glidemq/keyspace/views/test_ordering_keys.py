@@ -78,7 +78,7 @@ def told(library: Library, kind: str) -> list[list[str]]:
     return [one for one in fields if one[0] == kind]
 
 
-def test_a_lane_that_a_worker_holds_up(library: Library) -> None:
+def test_keys_and_events_show_an_ordering_group_that_a_worker_rate_limits(library: Library) -> None:
     library.add(key="k", concurrency=2)
     library.add(key="k", concurrency=2)
     job_id, entry = library.read()[0]
@@ -98,7 +98,7 @@ def test_a_lane_that_a_worker_holds_up(library: Library) -> None:
     assert [one for one, _ in library.read(count=5)] == ["1", "2"]
 
 
-def test_a_worker_may_let_its_job_fail_for_the_lane(library: Library) -> None:
+def test_a_worker_may_fail_its_job_as_it_rate_limits_the_ordering_group(library: Library) -> None:
     library.add(key="k", concurrency=2)
     job_id, entry = library.read()[0]
     arguments = (job_id, entry, "workers", 50, library.ts(), 0, "fail")
@@ -162,7 +162,7 @@ def test_lists_and_what_runs_of_them(library: Library) -> None:
     assert ask("LRANGE", library.key("lifo"), 0, -1) == [b"1", b"2"]
 
 
-def test_jobs_of_a_lane_count_for_the_list_they_wait_for(library: Library) -> None:
+def test_jobs_of_an_ordering_group_count_in_the_list_they_wait_for(library: Library) -> None:
     for _ in range(3):
         library.add(key="s", priority=2)
     library.promote()

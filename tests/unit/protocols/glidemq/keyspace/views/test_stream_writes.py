@@ -95,7 +95,7 @@ def test_an_entry_for_one_group_is_for_it_alone(library: Library) -> None:
     assert stock.ids() == ["2"]
 
 
-def test_an_entry_that_is_given_anew_replaces_the_one_before(library: Library) -> None:
+def test_a_new_entry_of_a_job_replaces_the_one_before(library: Library) -> None:
     mails = Subscriber(library, "mails").create()
     library.add()
     mails.ack(*[entry for _, entry in mails.read()])
