@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from jobyard.client.address import parse_url
 from jobyard.spark.options import TARGET_TOKEN_VARIABLE, URL_VARIABLE
-from jobyard.spark.write.records import HEADERS_COUNT_MAX, HEADERS_MAX, VALUE_MAX
+from jobyard.spark.write.records import HEADERS_COUNT_MAX, HEADERS_SIZE_MAX, VALUE_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -84,7 +84,7 @@ def _headers() -> "Column":
     size = f.octet_length(f.to_json(both))
     has_room = (
         (f.size(both) <= HEADERS_COUNT_MAX)
-        & (size <= HEADERS_MAX)
+        & (size <= HEADERS_SIZE_MAX)
         & (size + f.octet_length("value") <= VALUE_MAX)
     )
     # Not even an empty map instead of none: it has two bytes.

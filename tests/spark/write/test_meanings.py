@@ -20,9 +20,9 @@ from pyspark.sql.types import (
 
 from jobyard.client import JobyardError
 from jobyard.spark.read.columns import (
-    HEADERS,
+    HEADERS_KIND,
     KAFKA_COLUMNS,
-    KAFKA_HEADERS,
+    KAFKA_HEADERS_KIND,
     TOPIC_COLUMNS,
     schema_of,
 )
@@ -101,7 +101,7 @@ def written(headers: object, kind: pa.DataType) -> Record | BadRow:
 
 
 def test_headers_of_kafka_are_the_meta_of_a_record() -> None:
-    kind = KAFKA_HEADERS.arrow
+    kind = KAFKA_HEADERS_KIND.arrow
     given = [{"key": "a", "value": b"\xc3\xa4"}, {"key": "n", "value": None}]
     assert written(given, kind) == Record("t", '{"data":1,"meta":{"a":"\u00e4","n":null}}')
     for bad, reason in (
@@ -113,7 +113,7 @@ def test_headers_of_kafka_are_the_meta_of_a_record() -> None:
         found = written(bad, kind)
         assert isinstance(found, BadRow)
         assert found.reason == reason
-    assert written([("a", None)], HEADERS.arrow) == Record("t", '{"data":1,"meta":{"a":null}}')
+    assert written([("a", None)], HEADERS_KIND.arrow) == Record("t", '{"data":1,"meta":{"a":null}}')
 
 
 def test_headers_come_back_as_they_were(yard: HttpYard, topics: Topics) -> None:

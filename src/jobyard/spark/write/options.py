@@ -72,7 +72,7 @@ _COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
     "node": _TEXTS,
 }
 # Of these a log has none, and the server passes over some of them in silence.
-OF_JOBS: Final = ("priority", "delay_ms", "job_id", "name", "max_attempts")
+JOB_COLUMN_NAMES: Final = ("priority", "delay_ms", "job_id", "name", "max_attempts")
 # In messages, where types alone do not say it.
 _WORDS: Final = {"headers": "map<string,string> or array<struct<key:string,value:binary>>"}
 # Columns that a read of a topic has and a write has no use for.

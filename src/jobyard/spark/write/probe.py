@@ -11,7 +11,7 @@ from jobyard.client import JobyardError, YardClient
 from jobyard.client.answer import not_a_yard
 from jobyard.client.calls import topic_path
 from jobyard.client.txns import Transactions
-from jobyard.spark.write.options import OF_JOBS, WriteOptions
+from jobyard.spark.write.options import JOB_COLUMN_NAMES, WriteOptions
 from jobyard.spark.write.refusals import NOT_A_QUEUE, TOPIC_NOT_FOUND, explained
 
 # Such a path is there on every yard, and such a method.
@@ -73,7 +73,7 @@ def _check_kind(options: WriteOptions, columns: Collection[str], kind: str) -> N
             option="queue",
             remedy='Name a queue, or write records with format("jobyard") and the option topic.',
         ).within(topic=topic)
-    dropped = [name for name in OF_JOBS if name in columns]
+    dropped = [name for name in JOB_COLUMN_NAMES if name in columns]
     if dropped:
         raise JobyardError(
             NOT_A_QUEUE,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jobyard.protocols.http.call import HttpCall
     from jobyard.protocols.topics.door import TopicsDoor
 
-PARAMETERS: Final = frozenset(("columns", "nullable"))
+_PARAMETERS: Final = frozenset(("columns", "nullable"))
 # `seq` and `ts` are there under the names that they have in JSON too.
 _LEASE_FIELDS: Final = [
     ArrowField("seq", INT64),
@@ -40,7 +40,7 @@ _LEASE_FIELDS: Final = [
     ArrowField("deadline", TIMESTAMP),
     ArrowField("ts", TIMESTAMP),
 ]
-CLAIM_FIELDS: Final = [*_LEASE_FIELDS, *JOB_FIELDS]
+_COLUMNS: Final = [*_LEASE_FIELDS, *JOB_FIELDS]
 
 
 @final
@@ -49,8 +49,8 @@ class ClaimColumns:
 
     def __init__(self, door: TopicsDoor, call: HttpCall, queue: Queue) -> None:
         self._door = door
-        check_known(parse_query(call.request.query), f"a claim of {queue.name}", PARAMETERS)
-        self._places = read_columns(call, CLAIM_FIELDS)
+        check_known(parse_query(call.request.query), f"a claim of {queue.name}", _PARAMETERS)
+        self._places = read_columns(call, _COLUMNS)
         self._is_nullable: bool = query_flag(call, "nullable", otherwise=False)
         before = len(_LEASE_FIELDS)
         wanted = [place - before for place in self._places if place >= before]
@@ -77,7 +77,7 @@ class ClaimColumns:
         every: list[Column] = [self._seqs, self._lease_ids, self._deadlines, self._times]
         every += self._jobs.columns()
         columns = [every[place] for place in self._places]
-        fields = picked_fields(CLAIM_FIELDS, self._places, is_nullable=self._is_nullable)
+        fields = picked_fields(_COLUMNS, self._places, is_nullable=self._is_nullable)
         notes = {"claim_id": claim_id, "left_out": str(int(left_out))}
         rows = [batch_message(columns, {})] if self._seqs.count > 0 else []
         return b"".join([schema_message(fields, notes), *rows, END])

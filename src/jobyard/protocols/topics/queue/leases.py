@@ -23,7 +23,7 @@ from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.records.jobs import write_lease
 from jobyard.protocols.topics.records.reads import WAIT_MS_MAX
-from jobyard.protocols.topics.records.writes import NODE_MAX
+from jobyard.protocols.topics.records.record import NODE_MAX
 from jobyard.protocols.topics.txn_fields import check_worker, put_limits
 from jobyard.wire.json.read import JsonFields, integer_at
 from jobyard.wire.json.write import write_int

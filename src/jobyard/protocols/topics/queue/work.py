@@ -22,7 +22,7 @@ from jobyard.protocols.topics.find import queue_of
 from jobyard.protocols.topics.limits import hold_stream
 from jobyard.protocols.topics.queue.leases import CLAIM_MAX
 from jobyard.protocols.topics.records.jobs import write_lease
-from jobyard.protocols.topics.records.writes import NODE_MAX
+from jobyard.protocols.topics.records.record import NODE_MAX
 from jobyard.wire.http.accept import admits
 from jobyard.wire.http.request import parse_query
 from jobyard.wire.http.sse import comment, event, retry

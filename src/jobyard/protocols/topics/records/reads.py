@@ -21,8 +21,8 @@ from jobyard.protocols.topics.names import EVENTS_TOPIC, check_read_name, check_
 from jobyard.protocols.topics.records.events import is_events, page_of_events
 from jobyard.protocols.topics.records.jobs import earliest_seq, page_of_jobs
 from jobyard.protocols.topics.records.pages import answer_page, is_all_read
+from jobyard.protocols.topics.records.record import NODE_MAX, TAG_MAX
 from jobyard.protocols.topics.records.waits import EventsWait, LogWait, QueueWait
-from jobyard.protocols.topics.records.writes import NODE_MAX, TAG_MAX
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_ARRAY, KIND_NIL, KIND_TEXT
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from jobyard.engine.state.tasks import Task
 from jobyard.engine.topics import topic_queue
 from jobyard.errors import YardFull
 from jobyard.model.topic.config import DISCARD_REJECT, FSYNC, QUEUE, TopicConfig
-from jobyard.model.topic.log import LogRecord, TopicFull, WriteTooLarge
+from jobyard.model.topic.log import TopicFull, WriteTooLarge
 from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.new_keys import NewKeys
 from jobyard.protocols.http.call import HttpCall, HttpRefused
@@ -35,9 +35,7 @@ from jobyard.protocols.topics.body import (
     objects,
     query_flag,
     read_body,
-    signed,
     text,
-    whole,
 )
 from jobyard.protocols.topics.find import (
     check_dead_letter_topic,
@@ -49,15 +47,14 @@ from jobyard.protocols.topics.find import (
 )
 from jobyard.protocols.topics.limits import check_bytes, check_topics
 from jobyard.protocols.topics.names import check_topic_name
-from jobyard.protocols.topics.records.data import RECORD_MAX, read_data
 from jobyard.protocols.topics.records.keys import (
     KEY_MAX,
     find_duplicates,
     nothing_new,
-    only_for_queues,
     read_key,
     read_label,
 )
+from jobyard.protocols.topics.records.record import NODE_MAX, record_of, row_of
 from jobyard.protocols.topics.records.written import (
     Written,
     put_written,
@@ -68,7 +65,7 @@ from jobyard.protocols.topics.records.written import (
 from jobyard.wire.json.check import JsonCheck
 from jobyard.wire.json.read import Checked, JsonFields, read_object
 from jobyard.wire.json.scan import JSON_DEPTH_MAX
-from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_MAP, KIND_NIL
+from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 
 if TYPE_CHECKING:
     from jobyard.engine.state.yard import Yard
@@ -85,15 +82,6 @@ RECORD_FIELDS: Final = frozenset(
     ("data", "data_b64", "meta", "tag", "node", "key", "delay_ms", "priority")
 ) | {"name", "job_id", "max_attempts"}
 CONFIG_FIELDS: Final = frozenset(TopicConfig().fields())
-META_MAX: Final = 16 << 10
-META_KEYS_MAX: Final = 64
-TAG_MAX: Final = 256
-NODE_MAX: Final = 128
-WRITE_DELAY_MS_MAX: Final = 365 * 86_400_000
-PRIORITY_MAX: Final = 1_000_000
-ATTEMPTS_MAX: Final = 1000
-# What only records for queues have.
-_QUEUE_FIELDS: Final = (b"name", b"job_id", b"max_attempts")
 # A longer body is read in slices.
 BODY_AT_ONCE: Final = 64 << 10
 # Most keys of one object in such a body; no write needs more.
@@ -141,7 +129,7 @@ class WriteRecords:
         if rows is None or self.node != node or kept != self.ahead_kept:
             rows = LogRows(0, 0, 0)
             for one in self.objects:
-                logs.draft(rows, _row(one, node))
+                logs.draft(rows, row_of(one, node))
             if keys is not None and keys.duplicates:
                 rows.keep(keys.kept)
         rows.record_keys = keys
@@ -309,7 +297,7 @@ class WriteReading(Task):
             record = record_of(one, given.node)
             jobs.add(record)
             return _RECORD_UNITS + len(record.data) // _BYTES_PER_UNIT
-        row = _row(one, given.node)
+        row = row_of(one, given.node)
         rows = given.ahead_rows
         assert rows is not None
         logs.draft(rows, row)
@@ -504,83 +492,6 @@ def _prepare(
     if config.discard == DISCARD_REJECT and config.is_exceeded_by(count, size):
         raise too_large()
     make_topic(door.yard, name, config, now_ms)
-
-
-def _row(record: JsonFields, node: str) -> LogRecord:
-    data, meta, is_binary = _data_and_meta(record)
-    _refuse_job_fields(record)
-    tag = text(record, b"tag", TAG_MAX)
-    named = text(record, b"node", NODE_MAX) or node
-    return LogRecord(data, meta, tag, named, is_binary=is_binary)
-
-
-def record_of(record: JsonFields, node: str) -> topic_queue.NewRecord:
-    """Return a record with everything that a job has; `node` is that of the whole write."""
-    if record.is_only(b"data"):
-        return _bare_record(record, node)
-    data, meta, is_binary = _data_and_meta(record)
-    delay_ms = whole(record, b"delay_ms", 0)
-    priority = signed(record, b"priority", PRIORITY_MAX)
-    if delay_ms > WRITE_DELAY_MS_MAX:
-        raise invalid(f"delay_ms must be at most {WRITE_DELAY_MS_MAX}")
-    tag = text(record, b"tag", TAG_MAX)
-    made = topic_queue.NewRecord(data, meta, tag, text(record, b"node", NODE_MAX) or node)
-    made.is_binary = is_binary
-    made.delay_ms = delay_ms
-    made.priority = priority
-    made.name = read_label(record, b"name")
-    made.job_id = read_label(record, b"job_id")
-    made.max_attempts = _max_attempts(record)
-    return made
-
-
-def _bare_record(record: JsonFields, node: str) -> topic_queue.NewRecord:
-    """Return a record of nothing but data, as most are, without a look for anything else."""
-    data = record.raw(b"data")
-    assert data is not None
-    _check_size(len(data))
-    return topic_queue.NewRecord(data, b"", "", node)
-
-
-def _check_size(size: i64) -> None:
-    """Refuse a record whose data and meta have too many bytes."""
-    if size > RECORD_MAX:
-        raise HttpRefused(400, "record_too_large", f"a record must have at most {RECORD_MAX} bytes")
-
-
-def _max_attempts(record: JsonFields) -> i64:
-    """Return how often a job may be delivered; 0 if the record does not say."""
-    if record.kind(b"max_attempts") in (KIND_ABSENT, KIND_NIL):
-        return 0
-    most = whole(record, b"max_attempts", 0)
-    if not 1 <= most <= ATTEMPTS_MAX:
-        raise invalid(f"max_attempts must be a whole number from 1 to {ATTEMPTS_MAX}")
-    return most
-
-
-def _refuse_job_fields(record: JsonFields) -> None:
-    """Refuse what only jobs have in a record for a log."""
-    for name in _QUEUE_FIELDS:
-        if record.kind(name) not in (KIND_ABSENT, KIND_NIL):
-            raise only_for_queues()
-
-
-def _data_and_meta(record: JsonFields) -> tuple[bytes, bytes, bool]:
-    """Return data and meta of a record, and whether data are bytes."""
-    data, is_binary = read_data(record)
-    meta = b""
-    kind = record.kind(b"meta")
-    if kind not in (KIND_ABSENT, KIND_NIL):
-        meta = record.raw(b"meta") or b""
-        is_long = len(meta) > META_MAX
-        inside = read_object(meta, 0, len(meta)) if kind == KIND_MAP and not is_long else None
-        if kind != KIND_MAP:
-            raise invalid("meta must be an object")
-        if inside is None or len(inside.keys()) > META_KEYS_MAX:
-            most = f"{META_MAX} bytes and {META_KEYS_MAX} keys"
-            raise HttpRefused(400, "record_too_large", f"meta must have at most {most}")
-    _check_size(len(data) + len(meta))
-    return data, meta, is_binary
 
 
 def _write_log(door: TopicsDoor, name: str, rows: LogRows, key: str, now_ms: i64) -> Written:

@@ -4,7 +4,7 @@ from typing import Final
 
 from jobyard.model.topic.config import CONFIG_NUMBER_MAX, LEASE_MS_MAX, LEASE_MS_MIN
 from jobyard.protocols.http.routes import Schema
-from jobyard.protocols.topics.records import writes
+from jobyard.protocols.topics.records import record
 
 ANY_JSON: Final[Schema] = {"description": "Any JSON value; stored unchanged."}
 # Base64 as RFC 4648 has it, with padding.
@@ -22,13 +22,13 @@ NUMBER: Final[Schema] = {"type": "number", "minimum": 0}
 ANY_TEXT: Final[Schema] = {"type": "string"}
 SEQ: Final[Schema] = LONG_NUMBER
 SEQS: Final[Schema] = {"type": "array", "items": SEQ}
-NODE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": writes.NODE_MAX}
+NODE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": record.NODE_MAX}
 MAYBE_FLAG: Final[Schema] = {"type": ["boolean", "null"]}
 # For numbers that are clamped to a limit: 20 digits at most, a longer number is refused.
 CUT_MAX: Final = 10**20 - 1
 MAYBE_WHOLE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "maximum": CUT_MAX}
-MAYBE_NODE: Final[Schema] = {"type": ["string", "null"], "maxLength": writes.NODE_MAX}
-READER: Final[Schema] = {"type": "string", "maxLength": writes.NODE_MAX}
+MAYBE_NODE: Final[Schema] = {"type": ["string", "null"], "maxLength": record.NODE_MAX}
+READER: Final[Schema] = {"type": "string", "maxLength": record.NODE_MAX}
 LEASE_MS: Final[Schema] = {
     **MAYBE_WHOLE,
     "description": f"Lease duration, clamped to {LEASE_MS_MIN} to {LEASE_MS_MAX} ms.",

@@ -5,7 +5,7 @@ from typing import Final
 from jobyard.model.topic.config import KEY_COUNT_MAX, KEY_WINDOW_MS_MAX
 from jobyard.protocols.http.routes import Schema
 from jobyard.protocols.topics.records.keys import KEY_MAX
-from jobyard.protocols.topics.records.writes import ATTEMPTS_MAX
+from jobyard.protocols.topics.records.record import ATTEMPTS_MAX
 from jobyard.protocols.topics.schemas.basic import MAYBE_FLAG, SEQ, WHOLE_NUMBER
 
 # In the configuration of a topic.

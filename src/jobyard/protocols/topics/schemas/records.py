@@ -20,7 +20,7 @@ from jobyard.protocols.http.call import EVENT_STREAM
 from jobyard.protocols.http.routes import Parameter, RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA
 from jobyard.protocols.topics.queue import leases
-from jobyard.protocols.topics.records import reads, writes
+from jobyard.protocols.topics.records import reads, record, writes
 from jobyard.protocols.topics.records.keys import KEY_MAX
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
@@ -248,22 +248,22 @@ _NEW_RECORD: Final[Schema] = {
         "data_b64": {**DATA_B64, "type": ["string", "null"]},
         "key": RECORD_KEY,
         **JOB_LABELS,
-        "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
+        "tag": {"type": ["string", "null"], "maxLength": record.TAG_MAX},
         "node": {
             **MAYBE_NODE,
             "description": "Writer of the record; readers of that node skip it.",
         },
-        "meta": {"type": ["object", "null"], "maxProperties": writes.META_KEYS_MAX},
+        "meta": {"type": ["object", "null"], "maxProperties": record.META_KEYS_MAX},
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,
-            "maximum": writes.WRITE_DELAY_MS_MAX,
+            "maximum": record.WRITE_DELAY_MS_MAX,
             "description": "Delay until the job can be claimed; only for queues.",
         },
         "priority": {
             "type": ["integer", "null"],
-            "minimum": -writes.PRIORITY_MAX,
-            "maximum": writes.PRIORITY_MAX,
+            "minimum": -record.PRIORITY_MAX,
+            "maximum": record.PRIORITY_MAX,
             "description": "Higher priorities are claimed first; only for queues.",
         },
     },
@@ -387,7 +387,7 @@ MATCH: Final[Schema] = {
     "title": "Match",
     "description": "A tag, or a tag prefix followed by a star.",
     "anyOf": [
-        {"type": "string", "maxLength": writes.TAG_MAX + 1},
+        {"type": "string", "maxLength": record.TAG_MAX + 1},
         {
             "type": "array",
             "prefixItems": [_TAG_WORD, {"const": "Eq"}, ANY_TEXT],

@@ -8,7 +8,7 @@ from typing import Final
 from jobyard.protocols.http.routes import RouteSchemas, Schema
 from jobyard.protocols.topics.api import TOPIC_NAME_SCHEMA, TXN_NAME_SCHEMA
 from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX, RUN_ERROR_MAX
-from jobyard.protocols.topics.records import writes
+from jobyard.protocols.topics.records import record, writes
 from jobyard.protocols.topics.schemas.basic import (
     ANY_JSON,
     ANY_TEXT,
@@ -50,20 +50,20 @@ _RECORD: Final[Schema] = {
     "properties": {
         "data": ANY_JSON,
         "data_b64": {**DATA_B64, "type": ["string", "null"]},
-        "tag": {"type": ["string", "null"], "maxLength": writes.TAG_MAX},
-        "node": {"type": ["string", "null"], "maxLength": writes.NODE_MAX},
+        "tag": {"type": ["string", "null"], "maxLength": record.TAG_MAX},
+        "node": {"type": ["string", "null"], "maxLength": record.NODE_MAX},
         "meta": {"anyOf": [META_SCHEMA, {"type": "null"}]},
         "key": RECORD_KEY,
         **JOB_LABELS,
         "delay_ms": {
             "type": ["integer", "null"],
             "minimum": 0,
-            "maximum": writes.WRITE_DELAY_MS_MAX,
+            "maximum": record.WRITE_DELAY_MS_MAX,
         },
         "priority": {
             "type": ["integer", "null"],
-            "minimum": -writes.PRIORITY_MAX,
-            "maximum": writes.PRIORITY_MAX,
+            "minimum": -record.PRIORITY_MAX,
+            "maximum": record.PRIORITY_MAX,
         },
         "with": {
             "type": ["array", "null"],

@@ -32,7 +32,8 @@ from jobyard.protocols.topics.cursor_fields import CURSOR_NAME_MAX, read_cursor
 from jobyard.protocols.topics.limits import check_cursors
 from jobyard.protocols.topics.names import check_read_name
 from jobyard.protocols.topics.queue.leases import NACK_DELAY_MS_MAX, RUN_ERROR_MAX
-from jobyard.protocols.topics.records.writes import NODE_MAX, OBJECT_KEYS_MAX
+from jobyard.protocols.topics.records.record import NODE_MAX
+from jobyard.protocols.topics.records.writes import OBJECT_KEYS_MAX
 from jobyard.protocols.topics.txn_fields import (
     check_id,
     in_http,

@@ -32,11 +32,11 @@ from jobyard.protocols.topics.find import find_queue, no_topic
 from jobyard.protocols.topics.limits import check_bytes
 from jobyard.protocols.topics.names import check_topic_name
 from jobyard.protocols.topics.records.keys import only_for_queues, read_key
+from jobyard.protocols.topics.records.record import record_of
 from jobyard.protocols.topics.records.writes import (
     OBJECT_KEYS_MAX,
     RECORD_FIELDS,
     RECORDS_MAX,
-    record_of,
     too_many,
 )
 from jobyard.protocols.topics.txn_fields import check_id, in_http, needed_whole, put_limits
