@@ -39,7 +39,7 @@ READS: list[tuple[dict[str, str], str, str]] = [
     ({"topic": "a", "Zzzz": "1"}, "there is no option Zzzz", "pushdown, compress."),
     ({"topic": "a", "failOnDataLoss": "yes"}, "neither true nor false", "in full"),
     ({"topic": "a", "minPartitions": "0"}, "not a whole number", "digits only"),
-    ({"jobs": "q", "states": "redy"}, "'redy' is not one of", "Did you mean ready?"),
+    ({"jobs": "q", "states": "readi"}, "'readi' is not one of", "Did you mean ready?"),
     ({"topic": "a", "states": "ready"}, "only jobs have states", "jobs"),
     ({"jobs": "a", "startingOffsets": "latest"}, "has no offsets", "filter"),
     ({"topic": "a", "startingOffsets": "first"}, "is none of earliest", "earliest, latest"),
@@ -66,7 +66,11 @@ def test_options_of_a_read(given: dict[str, str], cause: str, remedy: str) -> No
 
 WRITES: list[tuple[dict[str, str], str, str]] = [
     ({"topic": "a", "queue": "b"}, "the options topic and queue mean the same", "Leave out one"),
-    ({"topic": "a", "Comit": "direct"}, "there is no option Comit; did you mean commit?", "commit"),
+    (
+        {"topic": "a", "Kommit": "direct"},
+        "there is no option Kommit; did you mean commit?",
+        "commit",
+    ),
     ({"topic": "a", "kafka.bootstrap.servers": "h:1"}, "here it is url", "Set url"),
     ({"topic": "a", "qqqqq": "h:1"}, "there is no option qqqqq", "badRowsPath, txn."),
     ({"topic": "a", "keyAs": "tags"}, "'tags' is not one of key, tag", "Did you mean tag?"),

@@ -123,4 +123,6 @@ class ByteStream:
             f"the answer was cut off before its end: {why}",
             url=self._url,
             status=self._answer.status,
+            option="maxRetries",
+            remedy="Look for a proxy with a time limit in between, or raise maxRetries.",
         ).within(topic=self._topic)

@@ -43,7 +43,8 @@ def mirror(  # noqa: PLR0913  a copy has two ends
     sent to another server: `target_options` or JOBYARD_TARGET_TOKEN have that of the target.
     """
     to_target = dict(target_options or {})
-    if not _has_token(to_target) and not _is_source(target_url, source_options or {}):
+    reached = next((to_target[name] for name in to_target if name.lower() == "url"), target_url)
+    if not _has_token(to_target) and not _is_source(reached, source_options or {}):
         to_target["tokenEnv"] = TARGET_TOKEN_VARIABLE
     reader = spark.readStream.format("jobyard").option("topic", source_topic)
     reader = reader.option("startingOffsets", "earliest")

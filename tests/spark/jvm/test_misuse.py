@@ -137,10 +137,10 @@ def test_bulk_enqueue_refuses_what_would_not_be_jobs(
 
     assert refusal(df, "m.log").code == "not_a_queue"
     assert count(topics, "m.log") == 3
-    misspelt = refusal(df.selectExpr("'1' AS value", "5 AS prority"), "m.queue")
+    misspelt = refusal(df.selectExpr("'1' AS value", "5 AS prioritee"), "m.queue")
     assert "did you mean priority?" in misspelt.message
     assert refusal(df, "m.queue", key_cols="ordr_id").remedy == "Did you mean order_id?"
-    assert refusal(df, "m.queue", Comit="direct").option == "Comit"
+    assert refusal(df, "m.queue", Kommit="direct").option == "Kommit"
     read = spark.read.format("jobyard").options(url=yard.url, topic="m.log").load()
     assert refusal(read, "m.queue").option == "keyAs"
     for enqueued in (4, 0):

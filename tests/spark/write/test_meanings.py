@@ -71,8 +71,8 @@ def test_a_key_of_ones_own_is_a_key() -> None:
 
 
 def test_a_misspelt_column_names_the_nearest() -> None:
-    error = refusal(schema_with("prority", IntegerType()))
-    assert (error.option, "did you mean priority?" in error.message) == ("prority", True)
+    error = refusal(schema_with("prioritee", IntegerType()))
+    assert (error.option, "did you mean priority?" in error.message) == ("prioritee", True)
 
 
 def pairs(name: DataType, value: DataType) -> ArrayType:

@@ -178,7 +178,11 @@ def _fitting(field: StructField, known: dict[str, TableColumn]) -> TableColumn:
     if column is None:
         near = difflib.get_close_matches(field.name.lower(), list(known), n=1)
         hint = f"did you mean {near[0]}?" if near else f"columns are {', '.join(known)}"
-        raise bad_option("schema", f"there is no column {field.name}; {hint}")
+        raise bad_option(
+            "schema",
+            f"there is no column {field.name}; {hint}",
+            "Name columns of this read only, or leave out the schema.",
+        )
     wanted, found = column.kind.spark.simpleString(), field.dataType.simpleString()
     if wanted != found:
         raise bad_option(

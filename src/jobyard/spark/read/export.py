@@ -164,11 +164,21 @@ class RangeExport:
         self._is_done = True
 
     def _cut(self, why: str) -> JobyardError:
-        return JobyardError(Code.CUT_OFF, f"the export broke off: {why}", url=self._client.url)
+        return JobyardError(
+            Code.CUT_OFF,
+            f"the export broke off: {why}",
+            url=self._client.url,
+            option="maxRetries",
+            remedy="Look for a proxy with a time limit in between, or raise maxRetries.",
+        )
 
     def _wrong(self, why: str) -> JobyardError:
         return JobyardError(
-            Code.NOT_JOBYARD, f"the export contradicts itself: {why}", url=self._client.url
+            Code.NOT_JOBYARD,
+            f"the export contradicts itself: {why}",
+            url=self._client.url,
+            option="url",
+            remedy="Set the url to the HTTP port of `jobyard serve`, without a proxy in between.",
         )
 
 
