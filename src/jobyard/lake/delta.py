@@ -23,7 +23,7 @@ from jobyard.lake.disk import damaged
 from jobyard.lake.footers import FileFacts, arrow_schema, facts_of
 from jobyard.lake.intent import Intent
 from jobyard.lake.schemas import TableSchema
-from jobyard.lake.snapshots import Added, SnapshotTables, now_ms
+from jobyard.lake.snapshots import Added, Leaving, SnapshotTables, now_ms
 from jobyard.lake.tables import Partition
 
 _APP: Final = "jobyard"
@@ -49,7 +49,7 @@ class DeltaTables(SnapshotTables):
         return [(partition, self.folder / table.name / path) for partition, path, _ in found]
 
     def commit_table(
-        self, table: TableSchema, added: Added, replaced: frozenset[Partition], intent: Intent
+        self, table: TableSchema, added: Added, leaving: Leaving, intent: Intent
     ) -> None:
         """Commit files to a table, unless it has the commit of this intent."""
         partition_by = [column.name for column in table.partition_by]
@@ -71,7 +71,7 @@ class DeltaTables(SnapshotTables):
                 partition_values=dict(zip(partition_by, partition, strict=True)),
             )
             for partition, path, size in _live(delta, table)
-            if partition in replaced
+            if leaving.has(partition, self.folder / table.name / path)
         ]
         actions += [self._add_action(table, partition, path) for partition, path in added]
         transactions = [Transaction(_APP, intent.generation)]
@@ -84,6 +84,16 @@ class DeltaTables(SnapshotTables):
             partition_by,
             commit_properties=CommitProperties(app_transactions=transactions),
         )
+
+    def expire_table(self, table: TableSchema, before: datetime) -> int:
+        """Remove files that only older versions have; return how many."""
+        if not any(self.log_folder(table).glob("*.json")):
+            return 0
+        hours = (datetime.now(UTC) - before) // timedelta(hours=1)
+        removed = DeltaTable(str(self.folder / table.name)).vacuum(
+            hours, dry_run=False, enforce_retention_duration=False
+        )
+        return len(removed)
 
     def _add_action(self, table: TableSchema, partition: Partition, path: Path) -> AddAction:
         facts = facts_of(path, table)

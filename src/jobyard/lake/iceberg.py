@@ -8,7 +8,7 @@ Iceberg tables cannot be moved.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +45,7 @@ from jobyard.lake import schemas
 from jobyard.lake.disk import Disk
 from jobyard.lake.intent import Intent
 from jobyard.lake.schemas import TableSchema
-from jobyard.lake.snapshots import Added, SnapshotTables
+from jobyard.lake.snapshots import Added, Leaving, SnapshotTables
 from jobyard.lake.tables import Partition
 
 NAMESPACE: Final = "jobyard"
@@ -92,7 +92,7 @@ class IcebergTables(SnapshotTables):
             return [(_partition(file), _path(file)) for file in _live(iceberg)]
 
     def commit_table(
-        self, table: TableSchema, added: Added, replaced: frozenset[Partition], intent: Intent
+        self, table: TableSchema, added: Added, leaving: Leaving, intent: Intent
     ) -> None:
         """Commit files to a table, unless it has the commit of this intent."""
         with self.catalog() as catalog:
@@ -105,7 +105,7 @@ class IcebergTables(SnapshotTables):
                 "jobyard.yard": intent.yard,
                 "jobyard.to-seq": str(intent.to_seq),
             }
-            removed = [file for file in _live(iceberg) if _partition(file) in replaced]
+            removed = [f for f in _live(iceberg) if leaving.has(_partition(f), _path(f))]
             with iceberg.transaction() as transaction:
                 # Files of Spark have no numbers of columns.
                 mapping = iceberg.schema().name_mapping.model_dump_json()
@@ -116,6 +116,29 @@ class IcebergTables(SnapshotTables):
                         snapshot.delete_data_file(file)
                     for partition, path in added:
                         snapshot.append_data_file(_data_file(iceberg, partition, path))
+
+    def expire_table(self, table: TableSchema, before: datetime) -> int:
+        """Forget older snapshots, and remove files that no newer one has; return how many."""
+        if not self.log_folder(table).is_dir():
+            return 0
+        with self.catalog() as catalog:
+            iceberg = catalog.load_table((NAMESPACE, table.name))
+            iceberg.maintenance.expire_snapshots().older_than(before).commit()
+            iceberg = catalog.load_table((NAMESPACE, table.name))
+            kept = {
+                _path(entry.data_file)
+                for snapshot in iceberg.snapshots()
+                for manifest in snapshot.manifests(iceberg.io)
+                for entry in manifest.fetch_manifest_entry(iceberg.io, discard_deleted=True)
+            }
+        gone = [
+            path
+            for path in sorted(self.data_folder(table).rglob("*.parquet"))
+            if path not in kept and path.stat().st_mtime < before.timestamp()
+        ]
+        for path in gone:
+            self.disk.remove(path)
+        return len(gone)
 
     @contextmanager
     def catalog(self) -> Iterator[Catalog]:
@@ -210,8 +233,8 @@ def _uri(path: Path) -> str:
 
 
 def _path(file: DataFile) -> Path:
-    # pyiceberg writes two slashes and Spark one.
-    return Path(file.file_path.removeprefix("file:").replace("//", "/"))
+    # pyiceberg writes three slashes, and Spark one.
+    return Path("/" + file.file_path.removeprefix("file:").lstrip("/"))
 
 
 def _partition(file: DataFile) -> Partition:

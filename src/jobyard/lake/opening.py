@@ -56,7 +56,7 @@ class Lake:
             yield
             return
         with named_faults(self.folder, "reading"):
-            lock = Flock(self.tables.manifest / SWAP)
+            lock = Flock(self.tables.manifest / SWAP, to_share=True)
         try:
             lock.take(shared=True)
             yield
@@ -69,6 +69,8 @@ class Lake:
             # Another program may have made it since this one looked.
             _check_format(self.folder, states.read_state(path).table_format, self.table_format)
             return
+        # So that one who may only read finds it.
+        Flock(self.tables.manifest / SWAP).close()
         new = path.with_suffix(".new")
         self.tables.disk.write(new, states.state_text(states.empty(self.table_format)))
         self.tables.disk.rename(new, path)

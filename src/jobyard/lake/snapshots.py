@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, NamedTuple
 
 from jobyard.client.errors import Code, JobyardError
 from jobyard.lake import intent as intents
@@ -26,6 +26,17 @@ from jobyard.lake.tables import Change, Partition
 _FULL: Final = ("No space left", "os error 28", "Errno 28")
 
 Added = Sequence[tuple[Partition, Path]]
+
+
+class Leaving(NamedTuple):
+    """The files that leave a table with a commit."""
+
+    partitions: frozenset[Partition]
+    paths: frozenset[Path]
+
+    def has(self, partition: Partition, path: Path) -> bool:
+        """Return whether a file is among them."""
+        return partition in self.partitions or path in self.paths
 
 
 class SnapshotTables(LedgerTables):
@@ -45,9 +56,13 @@ class SnapshotTables(LedgerTables):
 
     @abstractmethod
     def commit_table(
-        self, table: TableSchema, added: Added, replaced: frozenset[Partition], intent: Intent
+        self, table: TableSchema, added: Added, leaving: Leaving, intent: Intent
     ) -> None:
         """Commit files to a table, unless it has the commit of this intent."""
+
+    @abstractmethod
+    def expire_table(self, table: TableSchema, before: datetime) -> int:
+        """Forget older snapshots, and remove files that no newer one has; return how many."""
 
     @abstractmethod
     def faults(self, doing: str) -> AbstractContextManager[None]:
@@ -93,20 +108,36 @@ class SnapshotTables(LedgerTables):
         )
         return placing
 
+    def place_merged(
+        self, table: TableSchema, merged: Part, name: str, old: frozenset[str]
+    ) -> list[Step]:
+        """Return how a file takes the place of others of its partition."""
+        inner = names.folder_of(table, merged.partition)
+        target = self.relative(self.data_folder(table) / inner / name)
+        leaving = tuple(str(inner / each) for each in sorted(old))
+        return [
+            Step(intents.RENAME, self.relative(merged.path), target),
+            Step(intents.ENTER, "", table.name, (str(inner / name),), leaving),
+        ]
+
     def enter(self, step: Step, intent: Intent) -> None:
         """Let files become part of a table; no effect if they are."""
         table = TABLES[step.target]
         folder = self.data_folder(table)
         inner = [PurePosixPath(name) for name in step.names]
         added = [(self._partition(table, each.parent), folder / each) for each in inner]
-        replaced = (self._partition(table, PurePosixPath(each)) for each in step.folders)
+        names_left = [PurePosixPath(each) for each in step.folders]
+        leaving = Leaving(
+            frozenset(self._partition(table, each) for each in names_left if not each.suffix),
+            frozenset(folder / each for each in names_left if each.suffix),
+        )
         for parent in sorted({path.parent for _, path in added}):
             self.disk.sync(parent)
         log = self.log_folder(table)
         self.disk.make_folder(log.parent)
         before = set(log.rglob("*"))
         with self.faults(f"a commit of table {table.name}"):
-            self.commit_table(table, added, frozenset(replaced), intent)
+            self.commit_table(table, added, leaving, intent)
         # The libraries leave it to the kernel when it is on the disk.
         for path in sorted(set(log.rglob("*")) - before):
             self.disk.sync(path)
