@@ -153,6 +153,7 @@ JOBS: Final = TableSchema(
         Column("origin_id", LONG, "of a redriven job: its number before"),
         Column("dead_letter_topic", TEXT, "the log that has its dead letter"),
         Column("last_seq", LONG, "its newest event"),
+        Column("size", LONG, "bytes of the body; null if the put was before the lake began"),
     ),
     ("yard", "queue", "job_id"),
     (_DATE._replace(meaning="of `enqueued_at`; `1970-01-01` if that is not known"),),
