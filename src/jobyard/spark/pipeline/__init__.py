@@ -4,7 +4,21 @@ Fills the tables of `jobyard.lake.schemas` from the history of a yard. Uses Spar
 of its JVM behind it, so a session of Spark Connect will do; runs no Python code per row.
 """
 
+from jobyard.spark.pipeline.backfill import BackfillResult, backfill
+from jobyard.spark.pipeline.check import Finding, check
 from jobyard.spark.pipeline.progress import BatchDone, Event, Listener, Lost, Started
 from jobyard.spark.pipeline.run import RunResult, run
 
-__all__ = ["BatchDone", "Event", "Listener", "Lost", "RunResult", "Started", "run"]
+__all__ = [
+    "BackfillResult",
+    "BatchDone",
+    "Event",
+    "Finding",
+    "Listener",
+    "Lost",
+    "RunResult",
+    "Started",
+    "backfill",
+    "check",
+    "run",
+]
