@@ -1,7 +1,6 @@
 """What real doors write when a run ends: the rows that the pipeline takes for an end."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from tests.support.clients.spark import read_batch
 pytest.importorskip("redis", reason="clients of all doors need it")
 pytest.importorskip("msgspec", reason="clients of all doors need it")
 
-from tests.support.servers.doors import FourDoors  # noqa: E402
+from tests.support.servers.doors import FourDoors
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_a_last_failure_ends_a_run_of_a_job_that_is_dead_in_its_queue(
     assert (row["error"], row["reason"]) == ("ValueError: no", None)
 
 
-def test_a_dead_letter_that_is_given_up_ends_a_run(doors: FourDoors, tmp_path: Path) -> None:
+def test_a_dead_letter_that_is_given_up_ends_a_run(doors: FourDoors) -> None:
     queue = doors.queue()
     doors.t.make(queue, dead_letter=f"{queue}.dead")
     doors.t.put(queue, 1)

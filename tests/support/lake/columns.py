@@ -3,6 +3,8 @@
 `PYTHONPATH=src:. python -m tests.support.lake.columns` prints them.
 """
 
+import sys
+
 from jobyard.lake.schemas import TABLES, TableSchema
 
 
@@ -23,4 +25,4 @@ def lines_of(table: TableSchema) -> list[str]:
 
 if __name__ == "__main__":
     for each in TABLES.values():
-        print("\n".join(lines_of(each)), end="\n\n")
+        sys.stdout.write("\n".join(lines_of(each)) + "\n\n")

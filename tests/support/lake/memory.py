@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
@@ -33,7 +32,7 @@ class MemoryEvents:
         return next(found, self.head + 1)
 
     def rows(
-        self, spark: SparkSession, history: History, from_seq: int, to_seq: int, *, allow_gap: bool
+        self, spark: SparkSession, history: History, from_seq: int, to_seq: int, **_: bool
     ) -> DataFrame:
         chosen = [
             (history.yard, *(row[name] for name in EVENTS.names()[1:]))
@@ -61,8 +60,3 @@ def table_rows(lake: Path, name: str) -> list[Row]:
 def everything(lake: Path) -> dict[str, list[Row]]:
     """Return all tables."""
     return {name: table_rows(lake, name) for name in TABLES}
-
-
-def arrow_of(rows: list[Row]) -> pa.Table:
-    """Return rows as a table that DuckDB reads."""
-    return pa.Table.from_pylist(rows)

@@ -74,7 +74,7 @@ class Oracle:
         for (queue, job_id), rows in groupby(events, itemgetter("queue", "job_id")):
             self._job({"yard": yard, "queue": queue, "job_id": job_id}, list(rows))
 
-    def _job(self, key: Row, rows: list[Row]) -> None:
+    def _job(self, key: Row, rows: list[Row]) -> None:  # noqa: C901, PLR0915  one life, in order
         put_at = size = origin = topic = begun = left_at = error_class = None
         state: str | None = None
         runs: dict[int, Row] = {}
@@ -93,8 +93,8 @@ class Oracle:
             ends_run = event not in ("claimed", "enqueued") and row["claimed_at"] is not None
             closes = self._closes(row, ends_run=ends_run)
             if closes is not None:
-                for run in pending:
-                    run |= closes
+                for each in pending:
+                    each.update(closes)
                 pending = []
             if event == "claimed":
                 runs[number] = self._begun(key, row, number)

@@ -108,8 +108,8 @@ def _stage(
         staging.replace(table, rows.where(within(DATED_BY[table.name])), known)
 
     events = staging.before(EVENTS, staging.known(EVENTS))
-    nothing = [staging.before(table, []) for table in (ATTEMPTS, JOBS)]
-    lives = silver.marked(spark, events, *nothing, tasks=tasks).persist()
+    no_runs, no_jobs = (staging.before(table, []) for table in (ATTEMPTS, JOBS))
+    lives = silver.marked(spark, events, no_runs, no_jobs, tasks).persist()
     runs = silver.attempts(spark, lives).persist()
     try:
         renew(ATTEMPTS, runs)

@@ -113,7 +113,7 @@ def take_in(
     staging = Staging(spark, tables, tables.staging(batch))
     staging.add(EVENTS, rows)
     paths = staging.paths(EVENTS)
-    count = sum(pq.read_metadata(path).num_rows for path in paths)
+    count: int = sum(pq.read_metadata(path).num_rows for path in paths)
     if count:
         affected = touched(tables, batch.yard, events_in(paths))
         known = staging.count_before(ATTEMPTS, affected.attempts)
@@ -151,9 +151,7 @@ def _stage_all(
     staging.replace(QUEUE_MINUTE, minutes, affected.hours)
     staging.replace(WORKER_MINUTE, gold.worker_minute(spark, counted), affected.hours)
     letters = staging.before(DLQ_REASON_MINUTE, affected.days)
-    staging.replace(
-        DLQ_REASON_MINUTE, gold.dlq_reason_minute(spark, letters, lives), affected.days
-    )
+    staging.replace(DLQ_REASON_MINUTE, gold.dlq_reason_minute(spark, letters, lives), affected.days)
     if objectives.all:
         first, last = days_before(sorted(affected.days), objectives.window_days)
         days = [day for day in staging.known(SLO) if first <= day[0] <= last]

@@ -5,6 +5,7 @@ pyarrow and plain Python, without a statement of the pipeline and without Spark.
 and where; changes nothing. Holds a few columns of all events in memory.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -74,9 +75,7 @@ def check(
 
 
 def _read(tables: Tables, table: TableSchema, columns: Sequence[str]) -> pa.Table:
-    parts = [
-        pq.ParquetFile(path).read(columns=list(columns)) for _, path in tables.files(table)
-    ]
+    parts = [pq.ParquetFile(path).read(columns=list(columns)) for _, path in tables.files(table)]
     if not parts:
         return pa.table({name: pa.nulls(0) for name in columns})
     found = pa.concat_tables(parts)
@@ -233,16 +232,14 @@ def _same_percentiles(minutes: pa.Table, name: str, rows: pa.Table) -> Iterator[
             wanted = _percentile(values.get(key, []), percent)
             found = row[f"{name}_p{percent}"]
             is_same = found == wanted or (
-                None not in (found, wanted) and abs(found - wanted) <= 1e-6 * max(1.0, wanted)
+                found is not None and wanted is not None and math.isclose(found, wanted)
             )
             if not is_same and bad < FINDINGS_MAX:
                 bad += 1
-                yield from _differ(
-                    "queue_minute", _place(key), f"{name}_p{percent}", wanted, found
-                )
+                yield from _differ("queue_minute", _place(key), f"{name}_p{percent}", wanted, found)
 
 
-def _percentile(values: Sequence[int], percent: int) -> Any:
+def _percentile(values: Sequence[int], percent: int) -> float | None:
     if not values:
         return None
     place, rest = divmod((len(values) - 1) * percent, 100)
@@ -250,7 +247,9 @@ def _percentile(values: Sequence[int], percent: int) -> Any:
     return values[place] + (above - values[place]) * rest / 100
 
 
-def _same_counts(table: str, name: str, wanted: Any, found: Any) -> Iterator[Finding]:
+def _same_counts(
+    table: str, name: str, wanted: pa.ChunkedArray, found: pa.ChunkedArray
+) -> Iterator[Finding]:
     counts = [
         {each["values"]: each["counts"] for each in pc.value_counts(values).to_pylist()}
         for values in (wanted, found)
@@ -260,7 +259,7 @@ def _same_counts(table: str, name: str, wanted: Any, found: Any) -> Iterator[Fin
         yield from _differ(table, where, "rows", counts[0].get(value, 0), counts[1].get(value, 0))
 
 
-def _differ(table: str, where: str, name: str, wanted: Any, found: Any) -> Iterator[Finding]:
+def _differ(table: str, where: str, name: str, wanted: object, found: object) -> Iterator[Finding]:
     if wanted != found:
         yield Finding(table, where, f"{name}: {found} in the table, {wanted} by another count")
 

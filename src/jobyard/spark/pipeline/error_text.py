@@ -1,7 +1,7 @@
-"""The text of an error, as expressions of SQL: its class, its message and its fingerprint.
+r"""The text of an error, as expressions of SQL: its class, its message and its fingerprint.
 
 Errors that differ only in numbers, ids and quoted parts have one fingerprint. The patterns mean
-the same in Java and in Python, which the tests rely on: no `\\b`, no `\\s`, ASCII only.
+the same in Java and in Python, which the tests rely on: no `\b`, no `\s`, ASCII only.
 """
 
 from typing import Final

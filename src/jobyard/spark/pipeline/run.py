@@ -42,7 +42,7 @@ class RunResult(NamedTuple):
     elapsed_s: float
 
 
-def run(
+def run(  # noqa: PLR0913  options of a command, by name
     spark: Sparks,
     *,
     url: str,
@@ -67,7 +67,7 @@ def run(
     )  # fmt: skip
 
 
-def run_from(
+def run_from(  # noqa: PLR0913  as `run`
     source: EventSource,
     spark: Sparks,
     *,

@@ -11,21 +11,19 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from jobyard.spark.pipeline.error_text import class_of, fingerprint_of, message_of
-
-def _literal(expression: str) -> str:
-    """Return an expression for a statement in which braces name tables."""
-    return expression.replace("{", "{{").replace("}", "}}")
-
+from jobyard.spark.pipeline.statements import statement
 
 LIVE: Final = "('ready', 'delayed', 'leased', 'blocked')"
 
 # An event: what it says of a job, of a run, and of the time before.
-_FROM_EVENTS: Final = f"""
+_FROM_EVENTS: Final = statement(
+    """
 SELECT yard, coalesce(queue, '') AS queue, job_id, seq, 'event' AS kind, event, ts, state,
     coalesce(deliveries, 0) AS attempt, lease, queue_seq, client_id, name, family, door, worker,
-    -rank AS priority, CASE WHEN event = 'enqueued' THEN size END AS size, enqueued_at AS put_at, enqueued_at, available_at, claimed_at,
+    -rank AS priority, CASE WHEN event = 'enqueued' THEN size END AS size,
+    enqueued_at AS put_at, enqueued_at, available_at, claimed_at,
     finished_at, due_at, error_class, error_message,
-    {_literal(fingerprint_of("error_class", "error_message"))} AS error_fingerprint,
+    @fingerprint AS error_fingerprint,
     error IS NOT NULL AS has_error, origin_id, letter_topic, reason, seq AS first_seq,
     seq AS last_seq,
     event = 'claimed' AND coalesce(deliveries, 0) > 0 AND claimed_at IS NOT NULL AS is_begin,
@@ -33,10 +31,14 @@ SELECT yard, coalesce(queue, '') AS queue, job_id, seq, 'event' AS kind, event, 
         AND claimed_at IS NOT NULL AND finished_at IS NOT NULL AS is_end,
     CAST(NULL AS struct<finished_at: timestamp, outcome: string, next_state: string>) AS closed
 FROM (
-    SELECT *, {_literal(message_of("error", "error_class"))} AS error_message
-    FROM (SELECT *, {_literal(class_of("error"))} AS error_class FROM {{events}})
+    SELECT *, @message AS error_message
+    FROM (SELECT *, @kind AS error_class FROM {events})
 )
-"""
+""",
+    fingerprint=fingerprint_of("error_class", "error_message"),
+    message=message_of("error", "error_class"),
+    kind=class_of("error"),
+)
 # A run as silver has it. Its end was seen if `run_ms` is known; otherwise it goes on, or another
 # event closed it.
 _FROM_RUNS: Final = """
@@ -64,16 +66,17 @@ FROM {jobs}
 """
 # Looks back and ahead in the life of each job. Windows run from the newest row to the oldest: what
 # comes next is a running value then, whatever the number of rows.
-_MARKED: Final = f"""
+_MARKED: Final = statement(
+    """
 SELECT *,
     kind = 'event' AND put_at IS NOT NULL AND told_at IS NULL AS is_first_told,
-    is_final AND (was_state IS NULL OR was_state IN {LIVE}) AS is_leaving,
+    is_final AND (was_state IS NULL OR was_state IN @live) AS is_leaving,
     CASE WHEN kind = 'event' THEN CASE
         WHEN was_state IS NOT NULL
-            THEN int(state IN {LIVE}) - int(was_state IN {LIVE})
-        WHEN event = 'enqueued' THEN int(state IN {LIVE})
+            THEN int(state IN @live) - int(was_state IN @live)
+        WHEN event = 'enqueued' THEN int(state IN @live)
         WHEN is_begin OR is_end OR event IN ('claimed', 'dead_lettered', 'failed')
-            THEN int(state IN {LIVE}) - 1
+            THEN int(state IN @live) - 1
         ELSE 0 END ELSE 0 END AS backlog
 FROM (
     SELECT *,
@@ -89,13 +92,15 @@ FROM (
             WHEN event = 'dead_lettered' AND NOT is_end THEN struct(ts AS finished_at,
                 'abandoned' AS outcome, state AS next_state)
             END END, true) OVER until AS closing
-    FROM {{lives}}
+    FROM {lives}
     WINDOW job AS (PARTITION BY yard, queue, job_id),
         back AS (PARTITION BY yard, queue, job_id ORDER BY seq DESC),
         until AS (PARTITION BY yard, queue, job_id ORDER BY seq DESC
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 )
-"""
+""",
+    live=LIVE,
+)
 # The first row of a run says when it began, and the last of its ends how it ended.
 _ATTEMPTS: Final = """
 SELECT yard, queue, job_id, attempt,
@@ -128,10 +133,11 @@ FROM (
     GROUP BY yard, queue, job_id, attempt
 )
 """
-_JOBS: Final = f"""
+_JOBS: Final = statement(
+    """
 SELECT yard, queue, job_id, state, attempts, enqueued_at, first_claimed_at,
-    CASE WHEN state NOT IN {LIVE} THEN left_at END AS finished_at,
-    CASE WHEN state NOT IN {LIVE} THEN greatest(unix_millis(left_at) - unix_millis(enqueued_at),
+    CASE WHEN state NOT IN @live THEN left_at END AS finished_at,
+    CASE WHEN state NOT IN @live THEN greatest(unix_millis(left_at) - unix_millis(enqueued_at),
         CASE WHEN enqueued_at IS NOT NULL THEN 0L END) END AS total_ms,
     last_error_class, origin_id, dead_letter_topic, last_seq, size
 FROM (
@@ -144,10 +150,12 @@ FROM (
         max_by(letter_topic, CASE WHEN letter_topic IS NOT NULL THEN seq END)
             AS dead_letter_topic,
         max(last_seq) AS last_seq, max(job_size) AS size
-    FROM {{marked}} WHERE kind != 'run'
+    FROM {marked} WHERE kind != 'run'
     GROUP BY yard, queue, job_id
 )
-"""
+""",
+    live=LIVE,
+)
 
 
 def marked(

@@ -7,7 +7,7 @@ jobs, with pyarrow and without a job of Spark. May name a partition too many, ne
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,7 +52,9 @@ def touched(tables: Tables, yard: str, events: pa.Table) -> Touched:
     return Touched(frozenset(attempts), frozenset(jobs), frozenset(hours))
 
 
-def _attempts(tables: Tables, yard: str, events: pa.Table) -> tuple[set[Partition], pa.Array]:
+def _attempts(
+    tables: Tables, yard: str, events: pa.Table
+) -> tuple[set[Partition], pa.ChunkedArray]:
     """Return the partitions of runs, and when those runs ended whose end may change."""
     found = hours_of(events["claimed_at"])
     ids = pc.unique(events["job_id"])
@@ -72,7 +74,7 @@ def _attempts(tables: Tables, yard: str, events: pa.Table) -> tuple[set[Partitio
 def _jobs(tables: Tables, yard: str, events: pa.Table) -> tuple[set[Partition], pa.ChunkedArray]:
     """Return the partitions of jobs, and puts that only now are known."""
     is_put = pc.equal(events["event"], "enqueued")
-    found = {(day,) for day, _ in hours_of(events.filter(is_put)["enqueued_at"])}
+    found: set[Partition] = {(day,) for day, _ in hours_of(events.filter(is_put)["enqueued_at"])}
     put = pc.unique(events.filter(is_put)["job_id"])
     rest = events.filter(pc.invert(pc.is_in(events["job_id"], put)))
     ids = pc.unique(rest["job_id"])
@@ -118,7 +120,7 @@ def _read(path: Path, columns: list[str]) -> pa.Table:
     return pq.ParquetFile(path).read(columns=columns)
 
 
-def hours_of(times: Any) -> set[Partition]:
+def hours_of(times: pa.ChunkedArray) -> set[Partition]:
     """Return the hours of times as partitions."""
     found = pc.unique(pc.floor_temporal(times, unit="hour")).to_pylist()
     return {(f"{each:%Y-%m-%d}", str(each.hour)) for each in found if each is not None}
