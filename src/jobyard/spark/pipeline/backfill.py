@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from jobyard.client.errors import bad_option
-from jobyard.lake import open_lake
 from jobyard.lake.schemas import (
     ATTEMPTS,
     DLQ_REASON_MINUTE,
@@ -29,7 +28,7 @@ from jobyard.spark.pipeline import gold, silver
 from jobyard.spark.pipeline.batch import Staging
 from jobyard.spark.pipeline.frames import DATED_BY, settings, tasks_for
 from jobyard.spark.pipeline.objectives import Objectives
-from jobyard.spark.pipeline.run import objectives_of, time_in_ms
+from jobyard.spark.pipeline.run import existing, objectives_of, time_in_ms
 from jobyard.spark.pipeline.slo import slo as slo_rows
 from jobyard.spark.pipeline.touched import within_days
 
@@ -79,7 +78,7 @@ def backfill(
     if days.since and days.until and days.since >= days.until:
         raise bad_option("until", f"no day lies from {days.since} to before {days.until}")
     objectives = objectives_of(Path(lake), slo)
-    opened = open_lake(Path(lake), table_format)
+    opened = existing(lake, table_format)
     with opened.lock(), settings(spark):
         tables = opened.tables
         count = sum(each.rows for each in tables.partitions(EVENTS).values())

@@ -70,6 +70,8 @@ class Staging:
         folder = self._folder_of(table)
         stage(rows, table, folder)
         found = {partition for partition, _ in staged_files(folder)}
+        # Their rows would be gone: nobody has read them.
+        assert not (found - partitions) & set(self._tables.partitions(table)), table.name
         self.changes.append(Change(table, folder, partitions | found))
 
     def paths(self, table: TableSchema) -> list[Path]:

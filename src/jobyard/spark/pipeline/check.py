@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from jobyard.client import Token, YardClient
 from jobyard.client.calls import topic_path
-from jobyard.lake import open_lake
 from jobyard.lake.schemas import (
     ATTEMPTS,
     DLQ_REASON_MINUTE,
@@ -31,6 +30,7 @@ from jobyard.lake.schemas import (
 from jobyard.lake.tables import Tables
 from jobyard.spark.options import EVENTS_TOPIC
 from jobyard.spark.pipeline.events import ServerEvents
+from jobyard.spark.pipeline.run import existing
 
 # Seqs of one range that is counted at the server.
 RANGE_SEQS: Final = 250_000
@@ -58,7 +58,7 @@ def check(
     table_format: str | None = None,
 ) -> list[Finding]:
     """Return what differs in a lake; with a url, also between its bronze and that server."""
-    opened = open_lake(Path(lake), table_format)
+    opened = existing(lake, table_format)
     # A run that goes on would change tables between two looks.
     with opened.lock():
         tables = opened.tables

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 from jobyard.client import JobyardError, Token
 from jobyard.client.errors import Code, bad_option
 from jobyard.lake import open_lake
+from jobyard.lake.names import MANIFEST
+from jobyard.lake.opening import Lake
 from jobyard.lake.tables import Batch, Tables
 from jobyard.spark.pipeline.batch import take_in
 from jobyard.spark.pipeline.events import EventSource, History, ServerEvents
@@ -164,6 +166,13 @@ def _start(
         tell(Lost(history.yard, position + 1, first))
         return min(first, history.head_seq)
     return position
+
+
+def existing(lake: str | Path, table_format: str | None) -> Lake:
+    """Open a lake that is there: what looks at one or mends it must not make one."""
+    if not (Path(lake) / MANIFEST).is_dir():
+        raise bad_option("lake", f"{lake} is no lake", "Name the folder that a run has filled.")
+    return open_lake(Path(lake), table_format)
 
 
 def time_in_ms(since: str) -> int:

@@ -19,7 +19,7 @@ from jobyard.lake.tables import Partition, PartitionFacts, Tables
 # Where jobs lie whose put nobody told of.
 UNDATED: Final = "1970-01-01"
 _HOUR_US: Final = 3_600_000_000
-_EVENT_COLUMNS: Final = ["event", "ts", "job_id", "enqueued_at", "claimed_at"]
+_EVENT_COLUMNS: Final = ["event", "ts", "job_id", "enqueued_at", "claimed_at", "finished_at"]
 
 
 # The condition that a time, given as an expression of SQL, is in a span.
@@ -48,7 +48,10 @@ def touched(tables: Tables, yard: str, events: pa.Table) -> Touched:
     """Return what the events of one yard touch."""
     attempts, old_ends = _attempts(tables, yard, events)
     jobs, told = _jobs(tables, yard, events)
-    hours = hours_of(events["ts"]) | hours_of(old_ends) | hours_of(told) | attempts
+    puts = events.filter(pc.equal(events["event"], "enqueued"))["enqueued_at"]
+    hours = set(attempts)
+    for times in (events["ts"], events["finished_at"], old_ends, puts, told):
+        hours |= hours_of(times)
     return Touched(frozenset(attempts), frozenset(jobs), frozenset(hours))
 
 
