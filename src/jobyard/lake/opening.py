@@ -92,7 +92,22 @@ def open_lake(folder: Path, table_format: str | None = None, *, disk: Disk | Non
 
 
 def _tables(folder: Path, table_format: str, disk: Disk) -> LedgerTables:
-    return ParquetTables(folder, table_format, disk)
+    if table_format == "parquet":
+        return ParquetTables(folder, table_format, disk)
+    try:
+        if table_format == "delta":
+            from jobyard.lake.delta import DeltaTables  # noqa: PLC0415  an optional package
+
+            return DeltaTables(folder, table_format, disk)
+        from jobyard.lake.iceberg import IcebergTables  # noqa: PLC0415  likewise
+
+        return IcebergTables(folder, table_format, disk)
+    except ModuleNotFoundError as fault:
+        raise bad_option(
+            "table-format",
+            f"tables of {table_format} need {fault.name}",
+            f"pip install 'jobyard[{table_format}]'",
+        ) from fault
 
 
 def _check_local(folder: Path, table_format: str | None) -> None:
