@@ -230,7 +230,9 @@ DLQ_REASON_MINUTE: Final = TableSchema(
     (
         _YARD,
         _QUEUE,
-        Column("reason", TEXT, "of a letter its reason; of a job that is dead in its queue the event"),
+        Column(
+            "reason", TEXT, "of a letter its reason; of a job that is dead in its queue the event"
+        ),
         Column("error_fingerprint", TEXT, "of the error of the last run; empty without one"),
         _MINUTE,
         Column("count", LONG, "how many"),

@@ -1,5 +1,9 @@
 """From real doors through a server into a lake, and back: what was produced is what is counted."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,24 @@ from tests.support.lake.memory import everything
 from tests.support.servers.http import HttpYard, Topics
 
 JOBS = 40
+# The start of a JVM on a machine with other things to do.
+RUN_S = 400
+CONNECTED = """
+import sys
+
+from pyspark.sql import SparkSession
+
+from jobyard.spark import register
+from jobyard.spark.pipeline import backfill, check, run
+
+
+def made():
+    return register(SparkSession.builder.remote("local[2]").getOrCreate())
+
+
+print(run(made, url=sys.argv[1], lake=sys.argv[2]).rows, check(sys.argv[2], sys.argv[1]))
+print(backfill(made(), sys.argv[2]).events, check(sys.argv[2]))
+"""
 
 
 def produce(topics: Topics, queue: str) -> None:
@@ -96,3 +118,24 @@ def test_four_doors_fill_a_lake(spark: SparkSession, tmp_path: Path) -> None:
         }  # fmt: skip
     finally:
         doors.close()
+
+
+def test_a_session_of_spark_connect_will_do(tmp_path: Path) -> None:
+    if find_spec("grpc") is None:
+        pytest.skip("the packages of Spark Connect are not installed")
+    yard = HttpYard("--data", str(tmp_path / "yard"))
+    topics = Topics(yard.address)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
+    try:
+        produce(topics, "p-c")
+        done = subprocess.run(
+            [sys.executable, "-c", CONNECTED, yard.url, str(tmp_path / "lake")],
+            capture_output=True, text=True, timeout=RUN_S, check=False,
+            env=env | {"PYSPARK_PYTHON": sys.executable},
+        )  # fmt: skip
+    finally:
+        topics.close()
+        yard.close()
+    assert done.returncode == 0, done.stderr[-4000:]
+    count = JOBS + JOBS + JOBS - 1
+    assert done.stdout.split() == [str(count), "[]", str(count), "[]"]

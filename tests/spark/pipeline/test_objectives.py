@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobyard.client import JobyardError
+from jobyard.lake import open_lake
 from jobyard.spark.pipeline.objectives import Objectives, read_objectives
 from jobyard.spark.pipeline.run import objectives_of
 
@@ -74,3 +75,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, text: str, said: str) -> None:
 def test_a_file_that_is_asked_for_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(JobyardError, match="cannot be read"):
         objectives_of(tmp_path, tmp_path / "other.toml")
+
+
+def test_a_lake_may_begin_with_its_objectives(tmp_path: Path) -> None:
+    (tmp_path / "slo.toml").write_text(GOOD)
+    assert open_lake(tmp_path).table_format == "parquet"

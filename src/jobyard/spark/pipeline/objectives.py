@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 
 from jobyard.client.errors import JobyardError, bad_option
 
-FILE_NAME: Final = "slo.toml"
 WINDOW_DAYS: Final = 30
 WINDOW_DAYS_MAX: Final = 366
 OBJECTIVES_MAX: Final = 200

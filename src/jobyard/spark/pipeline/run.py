@@ -15,13 +15,13 @@ from pyspark.sql import SparkSession
 from jobyard.client import JobyardError, Token
 from jobyard.client.errors import Code, bad_option
 from jobyard.lake import open_lake
-from jobyard.lake.names import MANIFEST
+from jobyard.lake.names import MANIFEST, SLO_FILE
 from jobyard.lake.opening import Lake
 from jobyard.lake.tables import Batch, Tables
 from jobyard.spark.pipeline.batch import take_in
 from jobyard.spark.pipeline.events import EventSource, History, ServerEvents
 from jobyard.spark.pipeline.frames import settings, tasks_for
-from jobyard.spark.pipeline.objectives import FILE_NAME, Objectives, read_objectives
+from jobyard.spark.pipeline.objectives import Objectives, read_objectives
 from jobyard.spark.pipeline.progress import BatchDone, Listener, Lost, Started
 from jobyard.spark.read.positions import parse_time
 
@@ -190,7 +190,7 @@ def objectives_of(lake: Path, slo: str | Path | None) -> Objectives:
     """Return the objectives of a file, or of the one in the lake if there is one."""
     if slo is not None:
         return read_objectives(Path(slo))
-    path = lake / FILE_NAME
+    path = lake / SLO_FILE
     return read_objectives(path) if path.exists() else Objectives()
 
 
