@@ -35,12 +35,16 @@ print(backfill(made(), sys.argv[2]).events, check(sys.argv[2]))
 """
 
 
-def produce(topics: Topics, queue: str) -> None:
+def produce(yard: HttpYard, queue: str) -> None:
     """Put jobs, complete most of them, give one up, hand one back, and leave one running."""
+    # A server closes a connection that is quiet while Spark works.
+    topics = Topics(yard.address)
     topics.ask("PUT", f"/v0/topics/{queue}", {"type": "queue", "dead_letter": f"{queue}.dead"})
     records = [{"data": {"n": at}} for at in range(JOBS)]
     assert topics.ask("POST", f"/v0/topics/{queue}", {"records": records})[0] == 200
-    taken = topics.ask("POST", f"/v0/topics/{queue}/claim", {"node": "w1", "max": JOBS})[1]
+    taken = topics.ask(
+        "POST", f"/v0/topics/{queue}/claim", {"node": "w1", "max": JOBS, "lease_ms": 600_000}
+    )[1]
     first, second, third, *rest = [each["$seq"] for each in taken["claimed"]]
     error = {"node": "w1", "seqs": [first], "error": "ValueError: no user 12"}
     assert topics.ask("POST", f"/v0/topics/{queue}/dead-letter", error)[0] == 200
@@ -48,16 +52,16 @@ def produce(topics: Topics, queue: str) -> None:
     assert topics.ask("POST", f"/v0/topics/{queue}/nack", back)[0] == 200
     assert third
     assert topics.ask("POST", f"/v0/topics/{queue}/ack", {"node": "w1", "seqs": rest})[0] == 200
+    topics.close()
 
 
 def test_a_server_fills_a_lake(spark: SparkSession, tmp_path: Path) -> None:
     yard = HttpYard("--data", str(tmp_path / "yard"))
-    topics = Topics(yard.address)
     lake = tmp_path / "lake"
     try:
-        produce(topics, "p-a")
+        produce(yard, "p-a")
         run(spark, url=yard.url, lake=lake, batch=50)
-        produce(topics, "p-b")
+        produce(yard, "p-b")
         result = run(spark, url=yard.url, lake=lake)
         assert result.rows == JOBS + JOBS + JOBS - 1
         assert check(lake, yard.url) == []
@@ -81,7 +85,6 @@ def test_a_server_fills_a_lake(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(JobyardError, match="bad_option"):
             run(spark, url=yard.url, lake=lake, table_format="csv")
     finally:
-        topics.close()
         yard.close()
 
 
@@ -97,7 +100,8 @@ def test_four_doors_fill_a_lake(spark: SparkSession, tmp_path: Path) -> None:
         for letter in "BNGT":
             door, queue = doors.door(letter), f"of-{letter}"
             for at in range(3):
-                door.put(queue, at)
+                # Two doors have a job fail for good unless it may be tried again.
+                door.put(queue, at, attempts=3, backoff_ms=1)
                 taken = door.must_take(queue)
                 if at == 0:
                     door.fail(taken)
@@ -124,17 +128,15 @@ def test_a_session_of_spark_connect_will_do(tmp_path: Path) -> None:
     if find_spec("grpc") is None:
         pytest.skip("the packages of Spark Connect are not installed")
     yard = HttpYard("--data", str(tmp_path / "yard"))
-    topics = Topics(yard.address)
     env = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
     try:
-        produce(topics, "p-c")
+        produce(yard, "p-c")
         done = subprocess.run(
             [sys.executable, "-c", CONNECTED, yard.url, str(tmp_path / "lake")],
             capture_output=True, text=True, timeout=RUN_S, check=False,
             env=env | {"PYSPARK_PYTHON": sys.executable},
         )  # fmt: skip
     finally:
-        topics.close()
         yard.close()
     assert done.returncode == 0, done.stderr[-4000:]
     count = JOBS + JOBS + JOBS - 1
