@@ -23,7 +23,7 @@ from jobyard.lake.schemas import (
     WORKER_MINUTE,
     TableSchema,
 )
-from jobyard.lake.tables import Batch, Tables
+from jobyard.lake.tables import Batch
 from jobyard.spark.pipeline import gold, silver
 from jobyard.spark.pipeline.batch import Staging
 from jobyard.spark.pipeline.frames import DATED_BY, settings, tasks_for
@@ -85,7 +85,7 @@ def backfill(
         if not count:
             return BackfillResult(0, 0, time.monotonic() - begun_s)
         staging = Staging(spark, tables, tables.staging(_BATCH))
-        _stage(spark, tables, staging, days, objectives, tasks_for(count))
+        _stage(spark, staging, days, objectives, tasks_for(count))
         tables.commit(_BATCH, staging.changes)
         partitions = sum(len(change.replaced or ()) for change in staging.changes)
     return BackfillResult(count, partitions, time.monotonic() - begun_s)
@@ -93,7 +93,6 @@ def backfill(
 
 def _stage(
     spark: SparkSession,
-    tables: Tables,
     staging: Staging,
     days: _Days,
     objectives: Objectives,
@@ -103,7 +102,7 @@ def _stage(
     within = within_days(days.since, days.until)
 
     def renew(table: TableSchema, rows: DataFrame) -> None:
-        known = frozenset(each for each in tables.partitions(table) if days.has(each[0]))
+        known = frozenset(each for each in staging.known(table) if days.has(each[0]))
         staging.replace(table, rows.where(within(DATED_BY[table.name])), known)
 
     events = staging.before(EVENTS, staging.known(EVENTS))
@@ -121,7 +120,7 @@ def _stage(
         renew(DLQ_REASON_MINUTE, gold.dlq_reason_minute(spark, letters, lives))
         # Later days have budgets that these days count for.
         later = _Days(days.since, None)
-        known = frozenset(each for each in tables.partitions(SLO) if later.has(each[0]))
+        known = frozenset(each for each in staging.known(SLO) if later.has(each[0]))
         if objectives.all:
             rows = slo_rows(
                 spark, runs, staging.before(SLO, staging.known(SLO)), within, objectives

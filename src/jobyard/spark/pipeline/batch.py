@@ -27,6 +27,7 @@ from jobyard.spark.pipeline.frames import from_files, stage, staged_files, tasks
 from jobyard.spark.pipeline.objectives import Objectives
 from jobyard.spark.pipeline.slo import days_before, slo
 from jobyard.spark.pipeline.touched import (
+    Snapshot,
     Touched,
     events_in,
     touched,
@@ -41,20 +42,17 @@ class Staging:
 
     def __init__(self, spark: SparkSession, tables: Tables, folder: Path) -> None:
         self._spark = spark
-        self._tables = tables
+        self.tables = Snapshot(tables)
         self._folder = folder
         self.changes: list[Change] = []
 
     def before(self, table: TableSchema, partitions: Iterable[Partition]) -> DataFrame:
         """Return the rows that partitions of a table have now."""
-        known = self._tables.partitions(table)
-        wanted = [each for each in partitions if each in known]
-        paths = [path for _, path in self._tables.files(table, wanted)] if wanted else []
-        return from_files(self._spark, table, paths)
+        return from_files(self._spark, table, self.tables.files(table, partitions))
 
     def count_before(self, table: TableSchema, partitions: Iterable[Partition]) -> int:
         """Return how many rows they are."""
-        known = self._tables.partitions(table)
+        known = self.tables.partitions(table)
         return sum(known[each].rows for each in partitions if each in known)
 
     def add(self, table: TableSchema, rows: DataFrame) -> None:
@@ -71,7 +69,7 @@ class Staging:
         stage(rows, table, folder)
         found = {partition for partition, _ in staged_files(folder)}
         # Their rows would be gone: nobody has read them.
-        assert not (found - partitions) & set(self._tables.partitions(table)), table.name
+        assert not (found - partitions) & set(self.tables.partitions(table)), table.name
         self.changes.append(Change(table, folder, partitions | found))
 
     def paths(self, table: TableSchema) -> list[Path]:
@@ -87,20 +85,17 @@ class Staging:
             for partition in change.replaced or ()
         }
         wanted = set(partitions)
-        known = set(self._tables.partitions(table))
         paths = [path for at, path in staged_files(self._folder_of(table)) if at in wanted]
-        left = sorted((wanted & known) - replaced)
-        if left:
-            paths += [path for _, path in self._tables.files(table, left)]
+        paths += self.tables.files(table, sorted(wanted - replaced))
         return from_files(self._spark, table, paths)
 
     def known(self, table: TableSchema) -> list[Partition]:
         """Return the partitions that a table has now."""
-        return sorted(self._tables.partitions(table))
+        return sorted(self.tables.partitions(table))
 
     def runs_in(self, hours: frozenset[Partition]) -> DataFrame:
         """Return the runs that will have begun or ended in some hours, and perhaps more."""
-        wanted = with_ends_in(self._tables.partitions(ATTEMPTS), hours)
+        wanted = with_ends_in(self.tables.partitions(ATTEMPTS), hours)
         wanted |= {at for at, _ in staged_files(self._folder_of(ATTEMPTS))}
         return self.after(ATTEMPTS, wanted)
 
@@ -117,7 +112,7 @@ def take_in(
     paths = staging.paths(EVENTS)
     count: int = sum(pq.read_metadata(path).num_rows for path in paths)
     if count:
-        affected = touched(tables, batch.yard, events_in(paths))
+        affected = touched(staging.tables, batch.yard, events_in(paths))
         known = staging.count_before(ATTEMPTS, affected.attempts)
         known += staging.count_before(JOBS, affected.jobs)
         lives = silver.marked(

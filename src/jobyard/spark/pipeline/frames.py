@@ -71,11 +71,14 @@ def struct_of(columns: Iterable[Column]) -> StructType:
 
 def from_files(spark: SparkSession, table: TableSchema, paths: Sequence[Path]) -> DataFrame:
     """Return the rows of files of a table, without the columns of the partition."""
-    schema = struct_of(table.columns)
     if not paths:
-        return spark.createDataFrame([], schema)
+        # Spark leaves out what is plainly empty, with the work that depends on it.
+        nothing = ", ".join(f"CAST(NULL AS {each.type}) AS `{each.name}`" for each in table.columns)
+        return spark.sql(f"SELECT {nothing} WHERE false")
     # A name may have characters that a URI would escape, and Spark would not undo that.
-    return spark.read.schema(schema).parquet(*(f"file://{path.absolute()}" for path in paths))
+    return spark.read.schema(struct_of(table.columns)).parquet(
+        *(f"file://{path.absolute()}" for path in paths)
+    )
 
 
 def staged_files(folder: Path) -> list[tuple[Partition, Path]]:

@@ -7,13 +7,13 @@ jobs, with pyarrow and without a job of Spark. May name a partition too many, ne
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobyard.lake.schemas import ATTEMPTS, JOBS
+from jobyard.lake.schemas import ATTEMPTS, JOBS, TableSchema
 from jobyard.lake.tables import Partition, PartitionFacts, Tables
 
 # Where jobs lie whose put nobody told of.
@@ -39,12 +39,33 @@ class Touched(NamedTuple):
         return frozenset((day,) for day, _ in self.hours)
 
 
+@final
+class Snapshot:
+    """The tables as they are before a batch: the lock of the run keeps them so."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._partitions: dict[str, Mapping[Partition, PartitionFacts]] = {}
+
+    def partitions(self, table: TableSchema) -> Mapping[Partition, PartitionFacts]:
+        """Return the partitions of a table, which takes a look at each file the first time."""
+        if table.name not in self._partitions:
+            self._partitions[table.name] = self._tables.partitions(table)
+        return self._partitions[table.name]
+
+    def files(self, table: TableSchema, partitions: Iterable[Partition]) -> list[Path]:
+        """Return the files of partitions that there are."""
+        known = self.partitions(table)
+        wanted = [each for each in partitions if each in known]
+        return [path for _, path in self._tables.files(table, wanted)] if wanted else []
+
+
 def events_in(paths: Iterable[Path]) -> pa.Table:
     """Return the columns of staged events that tell what they touch."""
     return pa.concat_tables([_read(path, _EVENT_COLUMNS) for path in paths])
 
 
-def touched(tables: Tables, yard: str, events: pa.Table) -> Touched:
+def touched(tables: Snapshot, yard: str, events: pa.Table) -> Touched:
     """Return what the events of one yard touch."""
     attempts, old_ends = _attempts(tables, yard, events)
     jobs, told = _jobs(tables, yard, events)
@@ -56,7 +77,7 @@ def touched(tables: Tables, yard: str, events: pa.Table) -> Touched:
 
 
 def _attempts(
-    tables: Tables, yard: str, events: pa.Table
+    tables: Snapshot, yard: str, events: pa.Table
 ) -> tuple[set[Partition], pa.ChunkedArray]:
     """Return the partitions of runs, and when those runs ended whose end may change."""
     found = hours_of(events["claimed_at"])
@@ -74,7 +95,7 @@ def _attempts(
     return found, pa.chunked_array(ends, pa.timestamp("us", tz="UTC"))
 
 
-def _jobs(tables: Tables, yard: str, events: pa.Table) -> tuple[set[Partition], pa.ChunkedArray]:
+def _jobs(tables: Snapshot, yard: str, events: pa.Table) -> tuple[set[Partition], pa.ChunkedArray]:
     """Return the partitions of jobs, and puts that only now are known."""
     is_put = pc.equal(events["event"], "enqueued")
     found: set[Partition] = {(day,) for day, _ in hours_of(events.filter(is_put)["enqueued_at"])}
@@ -108,10 +129,10 @@ def _may_have(facts: PartitionFacts, ids: pa.Array) -> bool:
 
 
 def _matching(
-    tables: Tables, partition: Partition, columns: list[str], yard: str, ids: pa.Array
+    tables: Snapshot, partition: Partition, columns: list[str], yard: str, ids: pa.Array
 ) -> pa.Table:
     table = ATTEMPTS if len(partition) > 1 else JOBS
-    paths = [path for _, path in tables.files(table, [partition])]
+    paths = tables.files(table, [partition])
     rows = pa.concat_tables([_read(path, columns) for path in paths])
     return rows.filter(
         pc.and_(pc.equal(rows["yard"], yard), pc.is_in(rows["job_id"], value_set=ids))
