@@ -17,6 +17,8 @@ from jobyard.lake.schemas import TableSchema
 from jobyard.lake.tables import Batch, Partition
 
 MANIFEST: Final = "_manifest"
+# Objectives, which users write into the folder of a lake, maybe before its first run.
+SLO_FILE: Final = "slo.toml"
 SUFFIX: Final = ".parquet"
 # The content of a partition that is replaced as a whole.
 WHOLE: Final = "all"

@@ -16,7 +16,7 @@ from jobyard.lake import state as states
 from jobyard.lake.disk import Disk, damaged, named_faults
 from jobyard.lake.ledger import LedgerTables
 from jobyard.lake.locks import RUN, SWAP, Flock, held
-from jobyard.lake.names import MANIFEST
+from jobyard.lake.names import MANIFEST, SLO_FILE
 from jobyard.lake.parquet import ParquetTables
 from jobyard.lake.schemas import TABLES
 
@@ -138,7 +138,7 @@ def _format_of(folder: Path) -> str | None:
             raise _bad(folder, "is no folder", "name a folder, or one that does not exist yet")
         if not os.access(folder, os.R_OK | os.X_OK):
             raise PermissionError(13, "not readable", str(folder))
-        content = {path.name for path in folder.iterdir()}
+        content = {path.name for path in folder.iterdir()} - {SLO_FILE}
     path = folder / MANIFEST / states.STATE
     if MANIFEST in content:
         if path.exists():
