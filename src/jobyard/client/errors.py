@@ -27,6 +27,18 @@ class Code:
     BAD_OFFSETS: Final = "bad_offsets"
     # Records that should have been read are gone.
     DATA_LOSS: Final = "data_loss"
+    # The folder of a lake cannot be used: no permission, other content, another format.
+    BAD_LAKE: Final = "bad_lake"
+    # Something in a lake is not what its manifest says.
+    LAKE_DAMAGED: Final = "lake_damaged"
+    # Another run holds the lake.
+    LAKE_BUSY: Final = "lake_busy"
+    # A newer Jobyard wrote the lake.
+    LAKE_NEWER: Final = "lake_newer"
+    # The disk of a lake is full.
+    LAKE_FULL: Final = "lake_full"
+    # What is to enter the tables does not fit them.
+    BAD_BATCH: Final = "bad_batch"
 
 
 @final

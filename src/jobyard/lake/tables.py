@@ -41,7 +41,11 @@ class Change(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A range of the history of one yard, and the run of the pipeline that takes it in."""
+    """A range of the history of one yard, and the run of the pipeline that takes it in.
+
+    One that ends where it begins has no events: it only replaces partitions (a backfill), moves no
+    position, and is done each time it is committed.
+    """
 
     yard: str
     # After this event, and up to that one.
@@ -70,7 +74,11 @@ class Tables(Protocol):
         ...
 
     def staging(self, batch: Batch) -> Path:
-        """Return an empty folder for what a batch stages, which readers of tables pass over."""
+        """Return an empty folder for what a batch stages, which readers of tables pass over.
+
+        Until the commit, or the end of the lock, no compaction removes a file that `files` names.
+        Each table has its own folder in it, which is `staged` of its `Change`.
+        """
         ...
 
     def commit(self, batch: Batch, changes: Sequence[Change]) -> None:
