@@ -1,4 +1,4 @@
-"""Gold tables made up for tests of the report, and a lake of bare folders that holds them.
+"""Gold tables made up for tests of the report, and a lake that holds them.
 
 Shares no code with what it tests: sketches are written here from the description of their format.
 Traffic has days and quiet nights, bursts, failures of several kinds, a fleet, and objectives.
@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobyard.lake import schemas
+from jobyard.lake import open_lake, schemas
+from jobyard.lake.opening import Lake
 from jobyard.lake.schemas import TableSchema
-from jobyard.lake.tables import Batch, Change, Partition, PartitionFacts
+from jobyard.lake.tables import Batch, Change, Partition
 
 START = dt.datetime(2026, 11, 9, tzinfo=dt.UTC)
+YARD = "5f0c2a9e7b1d4c36"
 MINUTE_US = 60_000_000
 ERRORS = (
     ("max_deliveries", "a1b2c3d4e5f60718", "ConnectionError", "mail.example:25 refused the connection"),
@@ -38,50 +39,6 @@ TYPES = {
 Columns = dict[str, Any]
 
 
-class FolderTables:
-    """The tables of a lake whose folders lie open: enough of `Tables` to read them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    def position(self, yard: str) -> int:
-        return 0
-
-    def files(
-        self, table: TableSchema, partitions: Iterable[Partition] | None = None
-    ) -> Sequence[tuple[Partition, Path]]:
-        wanted = None if partitions is None else set(partitions)
-        found = []
-        for path in sorted((self.root / table.name).rglob("*.parquet")):
-            relative = path.parent.relative_to(self.root / table.name)
-            partition = tuple(part.partition("=")[2] for part in relative.parts)
-            if wanted is None or partition in wanted:
-                found.append((partition, path))
-        return found
-
-    def partitions(self, table: TableSchema) -> Mapping[Partition, PartitionFacts]:
-        facts = {}
-        for partition, path in self.files(table):
-            rows = pq.read_table(path)
-            ends: tuple[dict[str, int], dict[str, int]] = {}, {}
-            for column in table.columns:
-                if column.type in {schemas.TIME, schemas.LONG}:
-                    values = pc.min_max(rows[column.name].cast(pa.int64())).as_py()
-                    if values["min"] is not None:
-                        ends[0][column.name], ends[1][column.name] = values["min"], values["max"]
-            facts[partition] = PartitionFacts(len(rows), path.stat().st_size, *ends, {})
-        return facts
-
-    def staging(self, batch: Batch) -> Path:
-        raise NotImplementedError
-
-    def commit(self, batch: Batch, changes: Sequence[Change]) -> None:
-        raise NotImplementedError
-
-    def recover(self) -> None:
-        raise NotImplementedError
-
-
 def sketch(values: Iterable[int]) -> bytes | None:
     """Return a sketch of less than 200 values, or None without any."""
     kept = sorted(values)
@@ -94,7 +51,7 @@ def sketch(values: Iterable[int]) -> bytes | None:
     return head + struct.pack(f"<{len(kept) + 2}q", kept[0], kept[-1], *kept)
 
 
-def write(root: Path, table: TableSchema, columns: Columns, file: str = "part-0.parquet") -> None:
+def write(staged: Path, table: TableSchema, columns: Columns) -> list[Partition]:
     """Write rows in the folders of their partitions; columns that are missing are null."""
     count = len(next(iter(columns.values())))
     arrays = [
@@ -105,12 +62,17 @@ def write(root: Path, table: TableSchema, columns: Columns, file: str = "part-0.
     hours = np.asarray(rows[time].cast(pa.int64())) // (60 * MINUTE_US)
     by_hour = len(table.partition_by) == 2
     keys = hours if by_hour else hours // 24 * 24
+    partitions = []
     for key in np.unique(keys):
         begin = dt.datetime.fromtimestamp(int(key) * 3600, dt.UTC)
-        folder = root / table.name / f"date={begin:%Y-%m-%d}"
-        folder = folder / f"hour={begin.hour}" if by_hour else folder
+        partition = (f"{begin:%Y-%m-%d}", str(begin.hour))[: len(table.partition_by)]
+        named = zip(table.partition_by, partition, strict=True)
+        folder = staged.joinpath(*(f"{each.name}={value}" for each, value in named))
         folder.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows.filter(pa.array(keys == key)), folder / file, compression="zstd")
+        chosen = rows.filter(pa.array(keys == key))
+        pq.write_table(chosen, folder / "part-0.parquet", compression="zstd")
+        partitions.append(partition)
+    return partitions
 
 
 def queue_rows(
@@ -133,7 +95,7 @@ def queue_rows(
     completed = claimed - failed - expired - abandoned
     dead = rng.binomial(failed, 0.1)
     columns: Columns = {
-        "yard": np.repeat(["5f0c2a9e7b1d4c36"], len(minute)),
+        "yard": np.repeat([YARD], len(minute)),
         "queue": np.array(names)[queue],
         "minute": minute * MINUTE_US,
         **{"enqueued": enqueued, "claimed": claimed, "completed": completed, "failed": failed},
@@ -170,7 +132,7 @@ def worker_rows(names: Sequence[str], workers: int, minutes: int, *, seed: int =
     kept = claimed > 0
     busy_ms = np.clip(load * 60_000 * rng.uniform(0.6, 1.1, len(load)), 0, 60_000).astype(int)
     columns: Columns = {
-        "yard": np.repeat(["5f0c2a9e7b1d4c36"], len(minute)),
+        "yard": np.repeat([YARD], len(minute)),
         "worker": np.array([f"mailer-{each:02}" for each in range(workers)])[worker],
         "queue": np.array(names)[worker % len(names)],
         "minute": minute * MINUTE_US,
@@ -210,18 +172,45 @@ def slo_rows(names: Sequence[str], hours: int) -> Columns:
                 used += burn / (30 * 24)
                 at = (first + hour) * 60 * MINUTE_US
                 numbers = (good, bad, good / (good + bad), target, burn, burn * 0.8, 1 - used * 4)
-                found.append(("5f0c2a9e7b1d4c36", queue, objective, at, *numbers))
+                found.append((YARD, queue, objective, at, *numbers))
     columns = [column.name for column in schemas.SLO.columns]
     return {name: [row[at] for row in found] for at, name in enumerate(columns)}
 
 
-def make_lake(root: Path, names: Sequence[str], minutes: int, *, workers: int = 12) -> FolderTables:
-    """Write all gold tables of some queues over some minutes."""
+class Staging:
+    """A lake that is filled as a run of the pipeline fills it: staged, then committed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.lake = open_lake(folder)
+        self.batches = 0
+
+    def commit(self, content: Mapping[str, Columns]) -> Lake:
+        """Let rows enter tables, in the place of what their partitions had."""
+        self.batches += 1
+        batch = Batch(YARD, self.batches - 1, self.batches)
+        with self.lake.lock():
+            staging = self.lake.tables.staging(batch)
+            changes = []
+            for name, columns in content.items():
+                table = schemas.TABLES[name]
+                partitions = write(staging / name, table, columns)
+                changes.append(Change(table, staging / name, frozenset(partitions)))
+            self.lake.tables.commit(batch, changes)
+        return self.lake
+
+
+def make_gold(names: Sequence[str], minutes: int, *, workers: int = 12) -> dict[str, Columns]:
+    """Return rows of all gold tables, of some queues over some minutes."""
     rows = queue_rows(names, minutes)
-    write(root, schemas.QUEUE_MINUTE, rows)
-    write(root, schemas.WORKER_MINUTE, worker_rows(names, workers, minutes))
-    letters = letter_rows(rows)
-    if letters["queue"]:
-        write(root, schemas.DLQ_REASON_MINUTE, letters)
-    write(root, schemas.SLO, slo_rows(names[:3], -(-minutes // 60)))
-    return FolderTables(root)
+    content = {
+        "queue_minute": rows,
+        "worker_minute": worker_rows(names, workers, minutes),
+        "dlq_reason_minute": letter_rows(rows),
+        "slo": slo_rows(names[:3], -(-minutes // 60)),
+    }
+    return {name: columns for name, columns in content.items() if len(columns["yard"])}
+
+
+def make_lake(folder: Path, names: Sequence[str], minutes: int, *, workers: int = 12) -> Lake:
+    """Return a lake with all gold tables of some queues over some minutes."""
+    return Staging(folder).commit(make_gold(names, minutes, workers=workers))

@@ -8,16 +8,16 @@ from datetime import datetime
 from pathlib import Path
 
 from jobyard.client.errors import bad_option
+from jobyard.lake.opening import Lake
 from jobyard.lake.report.facts import Since, gather
 from jobyard.lake.report.page.document import document
 from jobyard.lake.report.terminal import lines
-from jobyard.lake.tables import Tables
 
 __all__ = ["report", "summary"]
 
 
 def report(
-    lake: Tables,
+    lake: Lake,
     *,
     since: Since = None,
     queue: str | None = None,
@@ -47,7 +47,7 @@ def report(
 
 
 def summary(
-    lake: Tables,
+    lake: Lake,
     *,
     since: Since = None,
     queue: str | None = None,

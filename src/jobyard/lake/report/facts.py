@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 from jobyard.client.errors import JobyardError, bad_option
-from jobyard.lake.report.gold import Slice, attempts, queues_of, span
+from jobyard.lake.opening import Lake
+from jobyard.lake.report.gold import Gold, Slice, attempts, queues_of, span
 from jobyard.lake.report.letters import Letters, read_letters
 from jobyard.lake.report.objectives import Objective, read_objectives
 from jobyard.lake.report.period import Period, minute_of, period_of
 from jobyard.lake.report.queues import Queues, read_queues
 from jobyard.lake.report.workers import Workers, read_workers
 from jobyard.lake.schemas import QUEUE_MINUTE
-from jobyard.lake.tables import Tables
 
 # Names that an error may offer in the place of one that is not there.
 _OFFERED: Final = 3
@@ -45,18 +45,19 @@ class Emptiness(NamedTuple):
 
 
 def gather(
-    lake: Tables, *, since: Since = None, queue: str | None = None, now: datetime | None = None
+    lake: Lake, *, since: Since = None, queue: str | None = None, now: datetime | None = None
 ) -> Facts | Emptiness:
     """Read gold; times without a zone are UTC, and a timedelta counts back from now."""
     made_at = _utc(now) if now is not None else datetime.now(UTC)
     begin = _utc(made_at - since if isinstance(since, timedelta) else since) if since else None
-    return attempts(lambda: _gather(lake, begin, queue, made_at))
+    with lake.reading():
+        return attempts(lake.tables, lambda gold: _gather(gold, begin, queue, made_at))
 
 
 def _gather(
-    lake: Tables, since: datetime | None, queue: str | None, made_at: datetime
+    gold: Gold, since: datetime | None, queue: str | None, made_at: datetime
 ) -> Facts | Emptiness:
-    ends = span(lake, QUEUE_MINUTE)
+    ends = span(gold, QUEUE_MINUTE)
     if ends is None:
         return Emptiness(made_at, None, since)
     first, last = ends
@@ -65,10 +66,10 @@ def _gather(
     if first > last:
         return Emptiness(made_at, datetime.fromtimestamp(last * 60, UTC), since)
     period = period_of(first, last)
-    part = Slice(lake, first, last, queue)
+    part = Slice(gold, first, last, queue)
     queues = read_queues(part, period)
     if queue is not None and not queues.names:
-        raise _no_such_queue(queue, queues_of(lake, first, last, _SEARCHED), period)
+        raise _no_such_queue(queue, queues_of(gold, first, last, _SEARCHED), period)
     return Facts(
         made_at,
         queue,

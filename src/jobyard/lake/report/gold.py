@@ -5,19 +5,19 @@ the place of those that were listed; the reader then starts again (`attempts`). 
 and no figure of the report.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar, final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from jobyard.client.errors import JobyardError
+from jobyard.client.errors import Code, JobyardError
 from jobyard.lake import schemas
-from jobyard.lake.report.kll import LAKE_DAMAGED, Longs
+from jobyard.lake.report.kll import Longs
 from jobyard.lake.schemas import TableSchema
-from jobyard.lake.tables import Tables
+from jobyard.lake.tables import Partition, PartitionFacts, Tables
 
 Result = TypeVar("Result")
 
@@ -30,14 +30,33 @@ _TYPES: Final = {
     schemas.LONGS: pa.list_(pa.int64()),
 }
 MINUTE_US: Final = 60_000_000
-# How often files may vanish while they are read before something other than a run is to blame.
-_ATTEMPTS_MAX: Final = 5
+# How often files may change while they are read before something other than a run is to blame.
+_ATTEMPTS_MAX: Final = 3
+
+
+@final
+class Gold:
+    """The gold tables of a lake as they are when they are first asked for."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._partitions: dict[str, Mapping[Partition, PartitionFacts]] = {}
+
+    def partitions(self, table: TableSchema) -> Mapping[Partition, PartitionFacts]:
+        """Return the partitions of a table that have rows."""
+        if table.name not in self._partitions:
+            self._partitions[table.name] = self._tables.partitions(table)
+        return self._partitions[table.name]
+
+    def files(self, table: TableSchema, partitions: Sequence[Partition]) -> list[str]:
+        """Return the paths of the files of partitions."""
+        return [str(path) for _, path in self._tables.files(table, partitions)]
 
 
 class Slice(NamedTuple):
     """The part of a lake that a report is about: some minutes, and a queue or all of them."""
 
-    lake: Tables
+    gold: Gold
     # Minutes since 1970, both included; rows before and after are left out.
     since: int
     until: int
@@ -47,7 +66,7 @@ class Slice(NamedTuple):
         self, table: TableSchema, columns: Sequence[str], time: str = "minute", *, old: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a table, some thousand at a time; with `old`, those before instead."""
-        facts = self.lake.partitions(table)
+        facts = self.gold.partitions(table)
         edge = self.since * MINUTE_US
         wanted = [
             partition
@@ -58,7 +77,7 @@ class Slice(NamedTuple):
                 else fact.greatest.get(time, edge) >= edge
             )
         ]
-        paths = [str(path) for _, path in self.lake.files(table, wanted)] if wanted else []
+        paths = self.gold.files(table, wanted) if wanted else []
         if not paths:
             return
         field, begin = ds.field(time), _moment(self.since)
@@ -71,37 +90,26 @@ class Slice(NamedTuple):
                 yield batch
 
 
-def attempts(read: Callable[[], Result]) -> Result:
-    """Read until no file vanishes meanwhile."""
+def attempts(tables: Tables, read: Callable[[Gold], Result]) -> Result:
+    """Read, and read again if files change meanwhile."""
     for _ in range(_ATTEMPTS_MAX - 1):
         try:
-            return _read(read)
-        except FileNotFoundError:
-            continue  # the next listing has what took its place
+            return read(Gold(tables))
+        except (pa.ArrowInvalid, OSError):
+            continue  # the next listing has what took the place of a file
     try:
-        return _read(read)
-    except FileNotFoundError as error:
+        return read(Gold(tables))
+    except (pa.ArrowInvalid, OSError) as error:
         raise JobyardError(
-            LAKE_DAMAGED,
-            f"A file that the lake lists is not there: {error}.",
+            Code.LAKE_DAMAGED,
+            f"A file of the lake cannot be read: {error}.",
             remedy="Compare the lake with the yard: jobyard pipeline check.",
         ) from error
 
 
-def _read(read: Callable[[], Result]) -> Result:
-    try:
-        return read()
-    except pa.ArrowInvalid as error:
-        raise JobyardError(
-            LAKE_DAMAGED,
-            f"A file of the lake cannot be read: {error}.",
-            remedy="Rebuild the table: jobyard pipeline backfill.",
-        ) from error
-
-
-def span(lake: Tables, table: TableSchema, time: str = "minute") -> tuple[int, int] | None:
+def span(gold: Gold, table: TableSchema, time: str = "minute") -> tuple[int, int] | None:
     """Return the first and the last minute that a table has rows of; None if it is empty."""
-    facts = list(lake.partitions(table).values())
+    facts = list(gold.partitions(table).values())
     firsts = [fact.least[time] for fact in facts if time in fact.least]
     lasts = [fact.greatest[time] for fact in facts if time in fact.greatest]
     if not firsts or not lasts:
@@ -109,10 +117,10 @@ def span(lake: Tables, table: TableSchema, time: str = "minute") -> tuple[int, i
     return min(firsts) // MINUTE_US, max(lasts) // MINUTE_US
 
 
-def queues_of(lake: Tables, since: int, until: int, limit: int) -> list[str]:
+def queues_of(gold: Gold, since: int, until: int, limit: int) -> list[str]:
     """Return the names of queues with rows since a minute, in order, at most so many."""
     names: set[str] = set()
-    for batch in Slice(lake, since, until, None).scan(schemas.QUEUE_MINUTE, ["queue"]):
+    for batch in Slice(gold, since, until, None).scan(schemas.QUEUE_MINUTE, ["queue"]):
         names.update(texts(batch.column(0).unique()))
         if len(names) >= limit:
             break

@@ -25,9 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from jobyard.client.errors import JobyardError
-
-LAKE_DAMAGED: Final = "lake_damaged"
+from jobyard.client.errors import Code, JobyardError
 
 Longs = NDArray[np.int64]
 
@@ -123,7 +121,7 @@ def _weights(words: NDArray[np.uint32], starts: Longs, levels: Longs, counts: Lo
 
 def _damaged(what: str) -> JobyardError:
     return JobyardError(
-        LAKE_DAMAGED,
+        Code.LAKE_DAMAGED,
         f"A KLL sketch in the table queue_minute cannot be read: {what}.",
         remedy="Rebuild the table: jobyard pipeline backfill.",
     )

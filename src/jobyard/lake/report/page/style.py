@@ -178,7 +178,7 @@ _PRINT: Final = """
  main>section.headline{break-before:auto}
  .tiles{grid-template-columns:repeat(4,minmax(0,1fr))}.tile .big{font-size:20px}
  .tile{padding:10px 12px}
- .plots{grid-template-columns:1fr 1fr;gap:0 20px}
+ .plots{grid-template-columns:1fr 1fr;gap:0 20px}.minor{display:none}
  figure,tr,.tile,h2,.lead{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
  thead{display:table-header-group}
  table,.of5,.of6,.of7,.of8,.of9,.of10,.of11,.of12{min-width:0;font-size:9.5px}
