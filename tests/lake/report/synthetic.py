@@ -23,7 +23,12 @@ START = dt.datetime(2026, 11, 9, tzinfo=dt.UTC)
 YARD = "5f0c2a9e7b1d4c36"
 MINUTE_US = 60_000_000
 ERRORS = (
-    ("max_deliveries", "a1b2c3d4e5f60718", "ConnectionError", "mail.example:25 refused the connection"),
+    (
+        "max_deliveries",
+        "a1b2c3d4e5f60718",
+        "ConnectionError",
+        "mail.example:25 refused the connection",
+    ),
     ("max_deliveries", "0f1e2d3c4b5a6978", "TimeoutError", "no answer within 30 s"),
     ("given_up", "99aabbccddeeff00", "ValueError", "order 8841 has no address"),
     ("expired", "", "", ""),
@@ -98,9 +103,15 @@ def queue_rows(
         "yard": np.repeat([YARD], len(minute)),
         "queue": np.array(names)[queue],
         "minute": minute * MINUTE_US,
-        **{"enqueued": enqueued, "claimed": claimed, "completed": completed, "failed": failed},
-        **{"released": np.zeros_like(failed), "expired": expired, "abandoned": abandoned},
-        **{"dead_lettered": dead, "retried": failed - dead},
+        "enqueued": enqueued,
+        "claimed": claimed,
+        "completed": completed,
+        "failed": failed,
+        "released": np.zeros_like(failed),
+        "expired": expired,
+        "abandoned": abandoned,
+        "dead_lettered": dead,
+        "retried": failed - dead,
         "backlog_change": enqueued - completed - dead,
     }
     for kind, scale in (("wait", 60.0 * burst**2), ("run", 250.0 * (1 + queue % 7))):
@@ -136,8 +147,12 @@ def worker_rows(names: Sequence[str], workers: int, minutes: int, *, seed: int =
         "worker": np.array([f"mailer-{each:02}" for each in range(workers)])[worker],
         "queue": np.array(names)[worker % len(names)],
         "minute": minute * MINUTE_US,
-        **{"claimed": claimed, "completed": claimed - failed, "failed": failed},
-        **{"lost": np.zeros_like(failed), "busy_ms": busy_ms, "utilisation": busy_ms / 60_000},
+        "claimed": claimed,
+        "completed": claimed - failed,
+        "failed": failed,
+        "lost": np.zeros_like(failed),
+        "busy_ms": busy_ms,
+        "utilisation": busy_ms / 60_000,
     }
     return {name: values[kept] for name, values in columns.items()}
 

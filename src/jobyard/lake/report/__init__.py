@@ -26,8 +26,8 @@ def report(
 ) -> Path:
     """Write the report of a lake, or of one queue in it, to the file `out`; return its path.
 
-    `since` is a time, or how far to go back from now; without it the whole lake is told. The file
-    is there as a whole or not at all.
+    `since` is a time, or how far to go back from now; without it the report covers the whole lake.
+    The file is there as a whole or not at all.
     """
     if out.is_dir():
         raise bad_option("out", f"{out} is a folder.", "Name a file in it, such as report.html.")

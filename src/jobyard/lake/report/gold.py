@@ -146,7 +146,9 @@ def texts(column: pa.Array) -> list[str]:
     """Return a column of text; null is empty, and bytes that are no text are replaced."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    return [(each or b"").decode("utf-8", "replace") for each in column.cast(pa.binary()).to_pylist()]
+    return [
+        (each or b"").decode("utf-8", "replace") for each in column.cast(pa.binary()).to_pylist()
+    ]
 
 
 class Names:
@@ -164,7 +166,8 @@ class Names:
         if indices.null_count:
             known.append(self._number(""))
             indices = pc.fill_null(indices, len(known) - 1)
-        return np.array(known, dtype=np.int64)[np.asarray(indices)]
+        numbers: Longs = np.array(known, dtype=np.int64)[np.asarray(indices)]
+        return numbers
 
     def _number(self, name: str) -> int:
         number = self._numbers.setdefault(name, len(self.all))

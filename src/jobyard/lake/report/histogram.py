@@ -28,7 +28,8 @@ def bins_of(durations_ms: Longs) -> Longs:
     bits = np.maximum(durations_ms, 1).astype(np.float64).view(np.int64)
     bins = (bits >> _SHIFT) - (_FIRST - 1)
     bins[durations_ms <= 0] = 0
-    return np.minimum(bins, BINS - 1)
+    capped: Longs = np.minimum(bins, BINS - 1)
+    return capped
 
 
 def _middles() -> Reals:
@@ -42,7 +43,7 @@ def _middles() -> Reals:
 _MIDDLES: Final = _middles()
 
 
-def percentiles(histograms: Reals, shares: tuple[float, ...]) -> Reals:
+def percentiles(histograms: Longs, shares: tuple[float, ...]) -> Reals:
     """Return for each histogram (row) the values that these shares of it do not exceed.
 
     Not a number where a histogram is empty.

@@ -18,7 +18,7 @@ which adds no error to the one they have. A column of sketches is decoded as a w
 a week has a million of them. Nothing here knows what the values mean.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +63,7 @@ def values_of(column: pa.Array) -> Values:
     return _decode(words, starts, sizes)
 
 
-def _bytes_of(column: pa.Array) -> Any:
+def _bytes_of(column: pa.Array) -> memoryview:
     """Return the bytes of all rows, one after the other."""
     _, offsets, content = column.buffers()
     width = "<i8" if pa.types.is_large_binary(column.type) else "<i4"

@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     queue: str
     reason: str
     fingerprint: str
-    count: int
+    letters: int
     first_seen: datetime | None
     last_seen: datetime | None
     # Of the first of them.
@@ -59,11 +59,11 @@ def read_letters(part: Slice, period: Period) -> Letters:
     """Read the table of reasons of dead letters."""
     batches = list(part.scan(DLQ_REASON_MINUTE, _COLUMNS))
     if not batches:
-        return Letters([], np.zeros((0, period.count), dtype=np.int64), [], 0)
+        return Letters([], np.zeros((0, period.steps), dtype=np.int64), [], 0)
     names = Names()
     for batch in batches:
         names.codes(batch.column("reason"))
-    sums = np.zeros((len(names.all), period.count), dtype=np.int64)
+    sums = np.zeros((len(names.all), period.steps), dtype=np.int64)
     for batch in batches:
         step = (minutes(batch) - period.start) // period.step
         np.add.at(sums, (names.codes(batch.column("reason")), step), longs(batch, "count"))

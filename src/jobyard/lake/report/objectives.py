@@ -49,16 +49,20 @@ def read_objectives(part: Slice) -> list[Objective]:
         groups.setdefault(name, []).append(at)
     hours = np.asarray(rows["hour_at"].cast(pa.int64())) // MINUTE_US
     numbers = {
-        name: np.asarray(rows[name].cast(pa.float64()).combine_chunks().to_numpy(zero_copy_only=False))
+        name: np.asarray(
+            rows[name].cast(pa.float64()).combine_chunks().to_numpy(zero_copy_only=False)
+        )
         for name in _NUMBERS
     }
     found = []
-    for (yard, queue, name), group in groups.items():
+    for (yard, queue, objective), group in groups.items():
         of = {key: column[group] for key, column in numbers.items()}
-        series = zip(hours[group].tolist(), of["burn_6h"].tolist(), of["budget_left"].tolist(), strict=True)
+        series = zip(
+            hours[group].tolist(), of["burn_6h"].tolist(), of["budget_left"].tolist(), strict=True
+        )
         found.append(
             Objective(
-                *(yard, queue, name),
+                *(yard, queue, objective),
                 *(int(np.nansum(of["good"])), int(np.nansum(of["bad"]))),
                 *(float(of["target"][-1]), float(of["budget_left"][-1])),
                 *(_greatest(of["burn_1h"]), _greatest(of["burn_6h"])),

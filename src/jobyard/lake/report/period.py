@@ -7,7 +7,8 @@ of them and each begins at a round time.
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-STEPS_MAX: Final = 180
+# An hour each for a week.
+STEPS_MAX: Final = 168
 DAY: Final = 24 * 60
 _STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, DAY, 7 * DAY, 28 * DAY, 364 * DAY)
 _TICKS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY, 7 * DAY, 28 * DAY)
@@ -22,17 +23,17 @@ class Tick(NamedTuple):
 
 
 class Period(NamedTuple):
-    """`count` steps of `step` minutes from minute `start`; rows are from `first` to `last`."""
+    """`steps` steps of `step` minutes from minute `start`; rows are from `first` to `last`."""
 
     start: int
     step: int
-    count: int
+    steps: int
     first: int
     last: int
 
     def end(self) -> int:
         """Return the minute behind the last step."""
-        return self.start + self.step * self.count
+        return self.start + self.step * self.steps
 
     def beginning(self, at: int) -> datetime:
         """Return when a step begins."""
@@ -50,15 +51,19 @@ class Period(NamedTuple):
                 return word if many == 1 else f"{many} {'min' if minutes == 1 else word + 's'}"
         raise AssertionError("every step is a number of minutes")
 
+    def moment(self, minute: int) -> str:
+        """Return the day and time of a minute, as one reads it."""
+        return _plain(_time(minute), "%d %b %H:%M")
+
     def words(self) -> str:
         """Return from when to when, as one reads it."""
         first, last = _time(self.first), _time(self.last + 1)
         if self.last - self.first < 2 * DAY:
-            until = "%H:%M" if (last.date() == first.date()) else "%d %b %H:%M"
-            return f"{_plain(first, '%d %b %Y, %H:%M')} – {_plain(last, until)}"
+            until = f"{last:%H:%M}" if last.date() == first.date() else _plain(last, "%d %b %H:%M")
+            return f"{_plain(first, '%d %b %Y, %H:%M')} \N{EN DASH} {until}"
         last -= timedelta(minutes=1)
         begin = "%d %b" if first.year == last.year else "%d %b %Y"
-        return f"{_plain(first, begin)} – {_plain(last, '%d %b %Y')}"
+        return f"{_plain(first, begin)} \N{EN DASH} {_plain(last, '%d %b %Y')}"
 
     def length_words(self) -> str:
         """Return how long it is: `7 days`, `3 h 20 min`."""
@@ -77,7 +82,7 @@ class Period(NamedTuple):
         step = step or -(-length // (_TICKS_MAX * 7 * DAY)) * 7 * DAY
         first = -(-self.start // step) * step
         return [
-            Tick((minute - self.start) / length, _tick_label(minute, step))
+            Tick((minute - self.start) / length, _tick_label(minute, step, length))
             for minute in range(first, self.end(), step)
         ]
 
@@ -108,8 +113,7 @@ def _plain(time: datetime, pattern: str) -> str:
     return time.strftime(pattern).removeprefix("0")
 
 
-def _tick_label(minute: int, step: int) -> str:
-    time = _time(minute)
-    if step >= DAY:
-        return _plain(time, "%d %b")
-    return _plain(time, "%d %b") if minute % DAY == 0 else time.strftime("%H:%M")
+def _tick_label(minute: int, step: int, length: int) -> str:
+    # Within a day the time alone is enough.
+    is_day = step >= DAY or (minute % DAY == 0 and length > DAY)
+    return _plain(_time(minute), "%d %b") if is_day else f"{_time(minute):%H:%M}"

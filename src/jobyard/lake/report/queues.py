@@ -77,6 +77,11 @@ class Queues(NamedTuple):
         """Return how many runs ended."""
         return sum(self.total(each) for each in ENDS)
 
+    def ended_by_queue(self) -> Longs:
+        """Return how many runs ended in each queue."""
+        sums: Longs = np.sum([self.by_queue(each) for each in ENDS], axis=0)
+        return sums
+
 
 class _Counting:
     """Sums that grow with the queues that are met."""
@@ -85,10 +90,10 @@ class _Counting:
         self.period = period
         self.names = Names()
         self.yards = Names()
-        self.sums = np.zeros((0, len(COUNTS), period.count), dtype=np.int64)
+        self.sums = np.zeros((0, len(COUNTS), period.steps), dtype=np.int64)
         # The greatest wait and run of each queue, and of each step.
         self.queue_max = np.full((2, 0), np.nan)
-        self.step_max = np.full((2, period.count), np.nan)
+        self.step_max = np.full((2, period.steps), np.nan)
         # Of every minute: how the backlog changed, how the running changed, what was completed.
         self.by_minute = np.zeros((3, period.end() - period.start), dtype=np.int64)
 
@@ -100,9 +105,9 @@ class _Counting:
         minute = minutes(batch) - self.period.start
         step = minute // self.period.step
         flat = self.sums.reshape(-1)
-        cells = queue * (len(COUNTS) * self.period.count) + step
+        cells = queue * (len(COUNTS) * self.period.steps) + step
         for at, name in enumerate(COUNTS):
-            np.add.at(flat, cells + at * self.period.count, longs(batch, name))
+            np.add.at(flat, cells + at * self.period.steps, longs(batch, name))
         for at, name in enumerate(("wait_max", "run_max")):
             greatest = batch.column(name).to_numpy(zero_copy_only=False)
             np.fmax.at(self.queue_max[at], queue, greatest)
@@ -132,7 +137,7 @@ class _Sketches:
     """Histograms of one kind of duration: by step, and by queue."""
 
     def __init__(self, period: Period, queues: int) -> None:
-        self.steps = np.zeros((period.count, BINS), dtype=np.int64)
+        self.steps = np.zeros((period.steps, BINS), dtype=np.int64)
         self.queues = np.zeros((queues, BINS), dtype=np.int64)
         self._pending: list[tuple[Longs, Longs, Longs, Longs]] = []
         self._pending_count = 0
@@ -166,7 +171,14 @@ class _Sketches:
         by_queue[: len(self.queues)] = percentiles(self.queues, SHARES)
         everything = percentiles(self.steps.sum(axis=0, keepdims=True), SHARES)[0]
         by_step = percentiles(self.steps, SHARES)
-        return Latency(by_step, steps_max, by_queue, queues_max, everything)
+        # The middle of a bin may lie above the greatest value, which is known exactly.
+        return Latency(
+            np.where(np.isnan(by_step), np.nan, np.fmin(by_step, steps_max[:, None])),
+            steps_max,
+            np.where(np.isnan(by_queue), np.nan, np.fmin(by_queue, queues_max[:, None])),
+            queues_max,
+            np.where(np.isnan(everything), np.nan, np.fmin(everything, np.fmax.reduce(steps_max))),
+        )
 
 
 def read_queues(part: Slice, period: Period) -> Queues:
@@ -193,8 +205,8 @@ def read_queues(part: Slice, period: Period) -> Queues:
         run=run,
         backlog=backlog + lifts[:, None],
         backlog_before=int(lifts.sum()),
-        running=running.reshape(period.count, period.step)[:, -1],
-        backlog_peak=levels.reshape(period.count, period.step).max(axis=1),
+        running=running.reshape(period.steps, period.step)[:, -1],
+        backlog_peak=levels.reshape(period.steps, period.step).max(axis=1),
         busiest=int(completed.max()),
         busiest_at=period.start + int(completed.argmax()),
     )

@@ -8,7 +8,6 @@ import numpy as np
 from jobyard.lake.report import units
 from jobyard.lake.report.facts import Emptiness, Facts
 from jobyard.lake.report.page.markup import clean
-from jobyard.lake.report.queues import ENDS
 
 COLUMNS: Final = 80
 _QUEUES: Final = 6
@@ -66,7 +65,10 @@ def _totals(facts: Facts) -> list[str]:
         ("completed", units.count(queues.total("completed"))),
         ("failed", f"{units.count(failed)} ({units.share(rate)})"),
         ("dead letters", units.count(queues.total("dead_lettered"))),
-        ("backlog", f"{units.count(backlog[-1])}, at most {units.count(queues.backlog_peak.max())}"),
+        (
+            "backlog",
+            f"{units.count(backlog[-1])}, at most {units.count(queues.backlog_peak.max())}",
+        ),
     ]
     right = [
         ("", "p50        p95        p99"),
@@ -76,14 +78,14 @@ def _totals(facts: Facts) -> list[str]:
         ("completed", _sparkline(queues.by_step("completed"))),
     ]
     return [
-        f"{_DIM}{_fitted(a, 14)}{_END}{_fitted(b, 22)}{_DIM}{_fitted(c, 11)}{_END}{d}"
+        f"{_DIM}{_fitted(a, 14)}{_END}{_fitted(b, 24)}{_DIM}{_fitted(c, 10)}{_END}{d}"
         for (a, b), (c, d) in zip(left, right, strict=True)
     ]
 
 
 def _queues(facts: Facts) -> list[str]:
     queues = facts.queues
-    ended = sum(queues.by_queue(name) for name in ENDS)
+    ended = queues.ended_by_queue()
     failed = queues.by_queue("failed")
     heads = ("completed", "failed", "backlog", "wait p95", "run p95")
     told = [_DIM + _fitted("queue", _NAME) + "".join(f"{each:>10}" for each in heads) + _END]
@@ -102,7 +104,9 @@ def _queues(facts: Facts) -> list[str]:
         told.append(_fitted(clean(name), _NAME) + "".join(padded))
     if (others := len(queues.names) - _QUEUES) > 0:
         rest = queues.by_queue("completed")[_QUEUES:].sum()
-        told.append(_fitted(f"{units.plural(others, 'other queue')}", _NAME) + f"{units.count(rest):>10}")
+        told.append(
+            _fitted(f"{units.plural(others, 'other queue')}", _NAME) + f"{units.count(rest):>10}"
+        )
     return told
 
 
@@ -110,13 +114,15 @@ def _errors(facts: Facts) -> list[str]:
     kinds = facts.letters.kinds[:_ERRORS]
     if not kinds:
         return []
-    told = ["", f"{_DIM}{_fitted('dead letters: error', _NAME)}{'letters':>10}  queue, message{_END}"]
+    told = [
+        "",
+        f"{_DIM}{_fitted('dead letters: error', _NAME)}{'letters':>10}  queue, message{_END}",
+    ]
     for kind in kinds:
         error = clean(kind.error_class or kind.reason or "no error told")
         rest = f"{clean(kind.queue)}: {clean(kind.error_message) or clean(kind.reason)}"
-        told.append(
-            f"{_fitted(error, _NAME)}{units.count(kind.count):>10}  {_fitted(rest, COLUMNS - _NAME - 12)}"
-        )
+        many = f"{units.count(kind.letters):>10}"
+        told.append(f"{_fitted(error, _NAME)}{many}  {_fitted(rest, COLUMNS - _NAME - 12)}")
     return told
 
 

@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-NOTHING: Final = "–"
+NOTHING: Final = "\N{EN DASH}"
 # Between a number and its unit; no line ends there.
 _GAP: Final = "\N{NO-BREAK SPACE}"
 # Zeros behind a point.
@@ -35,7 +35,7 @@ def duration(ms: float | None) -> str:
         return NOTHING
     for limit, unit, name in _DURATIONS:
         text = _digits(ms / unit, whole=name == "ms")
-        # What rounds up to the next unit is told in it: not 60.0 s.
+        # What rounds up to the next unit takes that: not 60.0 s.
         if float(text) * unit < limit:
             return f"{text}{_GAP}{name}"
     raise AssertionError("the last unit has no limit")
@@ -106,7 +106,7 @@ def plural(number: float, word: str) -> str:
 
 
 def _whole(percent: float) -> str:
-    return f"{percent:.1f}".removesuffix(".0") if percent < 10 else f"{percent:,.0f}"
+    return f"{percent:.1f}" if 0 < percent < 10 else f"{percent:,.0f}"
 
 
 def _digits(number: float, *, whole: bool) -> str:

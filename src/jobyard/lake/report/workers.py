@@ -33,7 +33,8 @@ class Workers(NamedTuple):
 
     def utilisation(self) -> Reals:
         """Return for each worker the share of the period that it spent in runs."""
-        return self.busy_ms.sum(axis=1) / (self.minutes * _MINUTE_MS)
+        shares: Reals = self.busy_ms.sum(axis=1) / (self.minutes * _MINUTE_MS)
+        return shares
 
     def utilisation_by_step(self) -> Reals:
         """Return the same for each worker and step."""
@@ -49,8 +50,8 @@ def read_workers(part: Slice, period: Period) -> Workers:
     """Read the table of minutes of workers."""
     names = Names()
     counts = np.zeros((0, len(_COUNTS)), dtype=np.int64)
-    busy_ms = np.zeros((0, period.count), dtype=np.int64)
-    is_active = np.zeros((0, period.count), dtype=bool)
+    busy_ms = np.zeros((0, period.steps), dtype=np.int64)
+    is_active = np.zeros((0, period.steps), dtype=bool)
     for batch in part.scan(WORKER_MINUTE, ["worker", "minute", *_COUNTS, "busy_ms"]):
         worker = names.codes(batch.column("worker"))
         missing = len(names.all) - len(counts)
@@ -62,7 +63,7 @@ def read_workers(part: Slice, period: Period) -> Workers:
         step = (minutes(batch) - period.start) // period.step
         for at, name in enumerate(_COUNTS):
             np.add.at(counts[:, at], worker, longs(batch, name))
-        np.add.at(busy_ms.reshape(-1), worker * period.count + step, longs(batch, "busy_ms"))
+        np.add.at(busy_ms.reshape(-1), worker * period.steps + step, longs(batch, "busy_ms"))
         is_active[worker, step] = True
     total_ms = busy_ms.sum(axis=1)
     known = range(len(names.all))
@@ -81,6 +82,7 @@ def read_workers(part: Slice, period: Period) -> Workers:
 
 def _step_minutes(period: Period) -> Longs:
     """Return how many minutes of each step the period covers: less at its ends."""
-    begins = period.start + period.step * np.arange(period.count, dtype=np.int64)
+    begins = period.start + period.step * np.arange(period.steps, dtype=np.int64)
     ends = np.minimum(begins + period.step, period.last + 1)
-    return np.maximum(ends - np.maximum(begins, period.first), 1)
+    covered: Longs = np.maximum(ends - np.maximum(begins, period.first), 1)
+    return covered

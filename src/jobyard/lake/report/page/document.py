@@ -1,6 +1,5 @@
 """The page as a whole: head, headline figures, sections, and what the words mean."""
 
-import datetime as dt
 from typing import Final
 
 import numpy as np
@@ -9,8 +8,8 @@ from jobyard.lake.report import units
 from jobyard.lake.report.facts import Emptiness, Facts
 from jobyard.lake.report.histogram import ERROR
 from jobyard.lake.report.page import fleet, flow, speed, trouble
-from jobyard.lake.report.page.markup import Html, clean, isolated, join, name_of, tag
 from jobyard.lake.report.page.marks import sparkline
+from jobyard.lake.report.page.markup import Html, clean, isolated, join, name_of, tag
 from jobyard.lake.report.page.plots import Numbers
 from jobyard.lake.report.page.style import SCRIPT, STYLE, policy
 
@@ -29,15 +28,19 @@ _MEANINGS: Final = (
     ("run", "From taken to its end, however it ends."),
     (
         "p50, p95, p99",
-        "50, 95, 99 % are at most this. Percentiles of hours, queues and the whole period come from the "
-        "merged KLL sketches of their minutes, never from percentiles of minutes. The rank is right to "
-        "about 1.5 % for a minute with more than 200 runs and exact below; the value to "
-        f"{ERROR * 100:.1f} %.",
+        (
+            "50, 95, 99 % are at most this. Percentiles of hours, queues and the whole period come "
+            "from the merged KLL sketches of their minutes, never from percentiles of minutes. "
+            "The rank is right to about 1.5 % for minutes with more than 200 runs, and exact "
+            f"below; the value is right to {ERROR * 100:.1f} %."
+        ),
     ),
     (
         "backlog",
-        "Jobs that are neither done, dead nor gone: waiting, delayed and running. Counted from the first "
-        "minute of the lake.",
+        (
+            "Jobs that are neither done, dead nor gone: waiting, delayed and running. Counted from "
+            "the first minute of the lake."
+        ),
     ),
     (
         "utilisation",
@@ -68,7 +71,7 @@ def _page(title: str, body: Html) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("title", f"{title} – report"),
+        tag("title", f"{title} \N{EN DASH} report"),
         tag("style", Html(STYLE)),
     ]
     skip = tag("a", "Skip to the figures", href="#main", class_="skip")
@@ -87,7 +90,7 @@ def _brand() -> Html:
 def _title(facts: Facts) -> list[Html]:
     yards = [clean(each) for each in facts.queues.yards]
     queue = name_of(facts.queue) if facts.queue is not None else None
-    scope = queue or join(f"all {units.exact(len(facts.queues.names))}")
+    scope = queue or join(units.exact(len(facts.queues.names)))
     about = [
         ("Yard" if len(yards) == 1 else f"{len(yards)} yards", join(", ".join(yards[:4]))),
         ("Queue" if queue else "Queues", scope),
@@ -113,7 +116,6 @@ def _tile(label: str, big: str, sub: str | Html, values: Numbers | None, look: s
 def _headline(facts: Facts) -> Html:
     queues, period = facts.queues, facts.period
     ended, failed = queues.ended(), queues.total("failed")
-    busiest = dt.datetime.fromtimestamp(queues.busiest_at * 60, dt.UTC)
     wait, run = queues.wait, queues.run
     backlog = queues.backlog.sum(axis=0)
     tiles = [
@@ -127,7 +129,8 @@ def _headline(facts: Facts) -> Html:
         _tile(
             "Completed",
             units.count(queues.total("completed")),
-            f"{units.count(queues.busiest)} in the busiest minute, {busiest:%d %b %H:%M}",
+            f"{units.count(queues.busiest)} in the busiest minute, "
+            f"{period.moment(queues.busiest_at)}",
             queues.by_step("completed"),
         ),
         _tile(
@@ -196,15 +199,25 @@ def _footer() -> Html:
 
 def _empty(facts: Emptiness) -> Html:
     if facts.newest is None:
-        title, text = "This lake is empty", "No event has become a figure yet. Fill it, then make the report again:"
+        title, text = (
+            "This lake is empty",
+            "No event has become a figure yet. Fill it, then make the report again:",
+        )
     else:
         title = f"Nothing happened since {units.clock(facts.since)}"
-        text = f"The newest minute of this lake is {units.clock(facts.newest)} UTC. Ask for more, or fill it:"
+        newest = units.clock(facts.newest)
+        text = f"The newest minute of this lake is {newest} UTC. Ask for more, or fill it:"
     commands = (
         "jobyard pipeline run --url http://yard:6790 --lake ./lake\n"
         "jobyard pipeline report --lake ./lake"
     )
     head = tag("header", tag("div", _brand(), tag("h1", title), class_="wrap"))
     made = tag("p", f"Made {units.clock(facts.made_at)} UTC.", class_="quiet")
-    part = tag("section", tag("h2", "What to do next"), tag("p", text), tag("pre", tag("code", commands)), made)
+    part = tag(
+        "section",
+        tag("h2", "What to do next"),
+        tag("p", text),
+        tag("pre", tag("code", commands)),
+        made,
+    )
     return join(head, tag("main", part, class_="wrap", id="main"))

@@ -7,8 +7,8 @@ import numpy as np
 from jobyard.lake.report import units
 from jobyard.lake.report.facts import Facts
 from jobyard.lake.report.page.flow import QUEUES_FIRST, section
-from jobyard.lake.report.page.markup import Html, clean, join, name_of, tag
 from jobyard.lake.report.page.marks import heat
+from jobyard.lake.report.page.markup import Html, clean, join, name_of, tag
 from jobyard.lake.report.page.tables import Column, table
 
 _STRIPS: Final = 16
@@ -36,8 +36,9 @@ def workers(facts: Facts) -> Html:
     columns = [Column("worker", "name"), *(Column(each) for each in heads)]
     mean = float(shares.mean())
     lead = (
-        f"{units.plural(len(fleet.names), 'worker')}, busy {units.share(mean)} of the time on average, "
-        f"the busiest {units.share(float(shares[0]))}. Above 100 % a worker has several runs at a time."
+        f"{units.plural(len(fleet.names), 'worker')}, busy {units.share(mean)} of the time on "
+        f"average, the busiest {units.share(float(shares[0]))}. Above 100 % a worker has several "
+        "runs at a time."
     )
     if len(fleet.names) > _ROWS_MAX:
         lead += f" The table has the {units.exact(_ROWS_MAX)} busiest."
@@ -56,11 +57,14 @@ def _strips(facts: Facts) -> Html:
     shares = fleet.utilisation()
     rows: list[Html] = []
     for at in range(min(len(fleet.names), _STRIPS)):
-        words = [f"{period.label(step)}: {units.share(float(by_step[at][step]))}" for step in range(period.count)]
+        words = [
+            f"{period.label(step)}: {units.share(float(by_step[at][step]))}"
+            for step in range(period.steps)
+        ]
         rows += [
             name_of(fleet.names[at]),
-            tag("div", heat(by_step[at], words), class_="draw"),
             tag("span", units.share(float(shares[at])), class_="value"),
+            tag("div", heat(by_step[at], words), class_="draw"),
         ]
     ticks = [
         tag(
@@ -75,7 +79,7 @@ def _strips(facts: Facts) -> Html:
     ]
     scale = tag("svg", *ticks, width="100%", height=20, class_="scale", aria_hidden="true")
     least, most = clean(fleet.names[-1]), clean(fleet.names[0])
-    words = (
+    summary = (
         f"Utilisation over time: most is {most} with {units.share(float(shares[0]))}, least {least} "
         f"with {units.share(float(np.min(shares)))}. The table below has it all."
     )
@@ -87,10 +91,20 @@ def _strips(facts: Facts) -> Html:
     key = tag(
         "ul",
         *(
-            tag("li", tag("svg", tag("rect", width=22, height=12, class_=f"h{at}"), width=22, height=12, aria_hidden="true"), label)
+            tag(
+                "li",
+                tag(
+                    "svg",
+                    tag("rect", width=22, height=12, class_=f"h{at}"),
+                    width=22,
+                    height=12,
+                    aria_hidden="true",
+                ),
+                label,
+            )
             for at, label in enumerate(("0", "to 10 %", "25 %", "50 %", "75 %", "90 %", "more"))
         ),
         class_="legend",
     )
-    grid = tag("div", *rows, scale, class_="rows", role="group", aria_label=words)
+    grid = tag("div", *rows, scale, class_="rows", role="group", aria_label=summary)
     return tag("figure", caption, key, grid, class_="plot")

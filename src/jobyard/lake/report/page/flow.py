@@ -1,5 +1,6 @@
 """Sections about how jobs flow: throughput by queue, waiting against running, backlog."""
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -7,11 +8,10 @@ import numpy as np
 from jobyard.lake.report import units
 from jobyard.lake.report.facts import Facts
 from jobyard.lake.report.kll import Longs
-from jobyard.lake.report.page.markup import Html, join, name_of, tag
 from jobyard.lake.report.page.marks import sparkline
+from jobyard.lake.report.page.markup import Html, join, name_of, tag
 from jobyard.lake.report.page.plots import REST, Plot, Series, listed
 from jobyard.lake.report.page.tables import Column, table
-from jobyard.lake.report.queues import ENDS
 
 # Layers of their own; all other queues are one.
 LAYERS: Final = 6
@@ -39,14 +39,14 @@ def throughput(facts: Facts) -> Html:
     """Return how many jobs were put, completed and failed."""
     queues, period = facts.queues, facts.period
     unit = f"jobs per {period.step_words()}"
-    failed = queues.by_step("failed") + queues.by_step("expired") + queues.by_step("abandoned")
+    failed, lost = queues.by_step("failed"), _lost(queues.by_step)
     over_time = Plot(
         "Put, completed, failed",
         unit,
         [
             Series("completed", queues.by_step("completed"), "s1 solo", is_filled=True),
             Series("enqueued", queues.by_step("enqueued"), "s3 d2"),
-            Series("failed, expired or abandoned", failed, "s2 solo"),
+            Series("failed or lost", failed + lost, "s2 solo"),
         ],
         period,
     )
@@ -57,16 +57,19 @@ def throughput(facts: Facts) -> Html:
     rows = [
         [
             period.label(at),
-            *(units.exact(queues.by_step(name)[at]) for name in ("enqueued", "claimed", "completed")),
-            units.exact(failed[at]),
+            *(
+                units.exact(queues.by_step(name)[at])
+                for name in ("enqueued", "claimed", "completed")
+            ),
+            *(units.exact(each[at]) for each in (failed, lost)),
             units.exact(queues.by_step("released")[at]),
             units.exact(queues.by_step("retried")[at]),
         ]
-        for at in reversed(range(period.count))
+        for at in reversed(range(period.steps))
     ]
-    heads = ("enqueued", "claimed", "completed", "failed¹", "released", "retried")
+    heads = ("enqueued", "claimed", "completed", "failed", "lost¹", "released", "retried")
     columns = [Column("time, newest first", "time"), *(Column(each) for each in heads)]
-    note = tag("p", "¹ failed, expired and abandoned runs", class_="lead")
+    note = tag("p", "¹ expired or abandoned", class_="note")
     return section(
         "throughput",
         "Throughput",
@@ -77,6 +80,11 @@ def throughput(facts: Facts) -> Html:
         table("Jobs over time, newest first", columns, rows),
         note,
     )
+
+
+def _lost(sums: Callable[[str], Longs]) -> Longs:
+    """Return the runs that ended without a word of their worker."""
+    return sums("expired") + sums("abandoned")
 
 
 def _throughput_lead(facts: Facts) -> Html:
@@ -91,10 +99,9 @@ def _throughput_lead(facts: Facts) -> Html:
         share = units.share(first[top] / max(1, queues.total("completed")))
         parts += [f" in {units.plural(len(queues.names), 'queue')}; ", name_of(queues.names[top])]
         parts += [f" did {share} of them"]
-    if period.count > 1:
+    if period.steps > 1:
         parts.append(
-            f". The busiest {period.step_words()} was that from {period.label(best)}, "
-            f"with {units.count(steps[best])}"
+            f". Busiest {period.step_words()}: {period.label(best)} ({units.count(steps[best])})"
         )
     return join(*parts, ".")
 
@@ -102,24 +109,27 @@ def _throughput_lead(facts: Facts) -> Html:
 def _queue_table(facts: Facts) -> Html:
     queues = facts.queues
     counts = {name: queues.by_queue(name) for name in ("enqueued", "completed", "dead_lettered")}
-    ended = sum(queues.by_queue(name) for name in ENDS)
-    bad = queues.by_queue("failed") + queues.by_queue("expired") + queues.by_queue("abandoned")
+    ended = queues.ended_by_queue()
+    failed, lost = queues.by_queue("failed"), _lost(queues.by_queue)
     rows = []
     for at, name in enumerate(queues.names):
-        rate = bad[at] / ended[at] if ended[at] else None
+        rate = failed[at] / ended[at] if ended[at] else None
         rows.append(
             [
                 name_of(name),
                 sparkline(queues.counts["completed"][at]),
                 *(units.exact(counts[each][at]) for each in ("enqueued", "completed")),
-                units.exact(bad[at]),
+                *(units.exact(each[at]) for each in (failed, lost)),
                 _alarming(rate),
                 units.exact(counts["dead_lettered"][at]),
                 units.duration(queues.wait.queues[at][1]),
                 units.duration(queues.run.queues[at][1]),
             ]
         )
-    heads = ("enqueued", "completed", "failed¹", "fail rate", "dead letters", "wait p95", "run p95")
+    heads = (
+        *("enqueued", "completed", "failed", "lost¹"),
+        *("fail rate", "dead letters", "wait p95", "run p95"),
+    )
     columns = [
         Column("queue", "name"),
         Column("completed over time", "draw"),
@@ -168,15 +178,19 @@ def load(facts: Facts) -> Html:
             units.exact(workers.active[at]),
             units.tenths(busy[at]),
         ]
-        for at in reversed(range(period.count))
+        for at in reversed(range(period.steps))
     ]
     heads = ("waiting", "running", "both", "most of both", "workers", "runs at a time")
     columns = [Column("time, newest first", "time"), *(Column(each) for each in heads)]
     most = int(queues.backlog_peak.argmax())
     lead = (
-        f"{units.count(waiting[-1])} waiting or delayed and {units.count(queues.running[-1])} running at "
-        f"the end. At most {units.plural(queues.backlog_peak[most], 'job')} were not done at a time"
-        + (f", in the {period.step_words()} from {period.label(most)}." if period.count > 1 else ".")
+        f"{units.count(waiting[-1])} waiting or delayed and {units.count(queues.running[-1])} "
+        f"running at the end. At most {units.plural(queues.backlog_peak[most], 'job')} were not done at a time"
+        + (
+            f", in the {period.step_words()} from {period.label(most)}."
+            if period.steps > 1
+            else "."
+        )
     )
     return section(
         "load",

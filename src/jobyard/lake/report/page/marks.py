@@ -1,4 +1,4 @@
-"""Small drawings in rows: sparklines, bars, ranges and strips of heat. Their numbers stand beside them."""
+"""Small drawings in rows: sparklines, bars, ranges, strips of heat; their numbers stand beside."""
 
 from collections.abc import Sequence
 from typing import Final

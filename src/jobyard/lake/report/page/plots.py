@@ -72,7 +72,7 @@ class Plot(NamedTuple):
         """Return layers on top of each other, the first at the bottom: for parts of a sum."""
         sums = np.cumsum(np.array([np.maximum(each.values, 0) for each in self.series]), axis=0)
         axis = linear(float(sums[-1].max(initial=0)))
-        floor = np.full(self.period.count, float(HEIGHT))
+        floor = np.full(self.period.steps, float(HEIGHT))
         shapes = []
         for each, top in zip(self.series, sums, strict=True):
             tops = _heights(top, axis)
@@ -113,9 +113,12 @@ class Plot(NamedTuple):
 
     def _bands(self) -> list[Html]:
         period, bands = self.period, []
-        for at in range(period.count):
-            begin, end = at * WIDTH / period.count, (at + 1) * WIDTH / period.count
-            lines = [f"{isolated(each.label)}: {self.show(float(each.values[at]))}" for each in self.series]
+        for at in range(period.steps):
+            begin, end = at * WIDTH / period.steps, (at + 1) * WIDTH / period.steps
+            lines = [
+                f"{isolated(each.label)}: {self.show(float(each.values[at]))}"
+                for each in self.series
+            ]
             bands.append(
                 tag(
                     "rect",
@@ -164,7 +167,14 @@ def _field(axis: Axis, period: Period, shapes: Sequence[Html]) -> Html:
         labels.append(
             tag(
                 "g",
-                tag("line", x1=share, x2=share, y1=_ABOVE + HEIGHT, y2=_ABOVE + HEIGHT + 5, class_="base"),
+                tag(
+                    "line",
+                    x1=share,
+                    x2=share,
+                    y1=_ABOVE + HEIGHT,
+                    y2=_ABOVE + HEIGHT + 5,
+                    class_="base",
+                ),
                 tag("text", tick.label, x=share, y=_ABOVE + HEIGHT + 21, text_anchor=anchor),
                 class_="minor" if at % 2 and len(ticks) > 4 else None,
             )
@@ -193,7 +203,13 @@ def _field(axis: Axis, period: Period, shapes: Sequence[Html]) -> Html:
 
 def _value_labels(axis: Axis) -> Html:
     labels = [
-        tag("text", label, x=_LABELS_WIDTH - 8, y=f"{float(_tick_y(axis, value)) + 4:.1f}", text_anchor="end")
+        tag(
+            "text",
+            label,
+            x=_LABELS_WIDTH - 8,
+            y=f"{float(_tick_y(axis, value)) + 4:.1f}",
+            text_anchor="end",
+        )
         for value, label in axis.ticks
     ]
     return tag(
@@ -212,14 +228,15 @@ def _tick_y(axis: Axis, value: float) -> str:
 
 def _line(series: Series, axis: Axis, period: Period) -> list[Html]:
     """Return the pieces of a line between steps that have nothing to tell."""
-    middles = (np.arange(period.count) + 0.5) * WIDTH / period.count
+    middles = (np.arange(period.steps) + 0.5) * WIDTH / period.steps
     tops = _heights(series.values, axis)
     known = ~np.isnan(tops)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], known.astype(np.int8), [0]])))
     pieces, filled = [], []
     for begin, end in zip(edges[::2], edges[1::2], strict=True):
         points = " ".join(
-            f"{_place(x)} {_place(y)}" for x, y in zip(middles[begin:end], tops[begin:end], strict=True)
+            f"{_place(x)} {_place(y)}"
+            for x, y in zip(middles[begin:end], tops[begin:end], strict=True)
         )
         # A step alone is a line of no length: its round ends make it a dot.
         pieces.append(f"M{points}" + ("h0" if end - begin == 1 else ""))
@@ -236,7 +253,7 @@ def _line(series: Series, axis: Axis, period: Period) -> list[Html]:
 
 
 def _stairs(tops: Reals, period: Period) -> str:
-    ends = (np.arange(period.count) + 1) * WIDTH / period.count
+    ends = (np.arange(period.steps) + 1) * WIDTH / period.steps
     return f"M0 {_place(tops[0])}" + "".join(
         f"V{_place(y)}H{_place(x)}" for x, y in zip(ends, tops, strict=True)
     )
@@ -244,7 +261,7 @@ def _stairs(tops: Reals, period: Period) -> str:
 
 def _layer(tops: Reals, floor: Reals, period: Period) -> str:
     """Return the outline between two lines of steps."""
-    begins = np.arange(period.count) * WIDTH / period.count
+    begins = np.arange(period.steps) * WIDTH / period.steps
     back = "".join(
         f"V{_place(y)}H{_place(x)}" for x, y in zip(begins[::-1], floor[::-1], strict=True)
     )
@@ -266,7 +283,9 @@ def _greatest(series: Sequence[Series]) -> float:
 
 
 def _least(series: Sequence[Series], default: float = 0.0) -> float:
-    return min((float(np.nanmin(each.values)) for each in series if _has_any(each)), default=default)
+    return min(
+        (float(np.nanmin(each.values)) for each in series if _has_any(each)), default=default
+    )
 
 
 def _has_any(series: Series) -> bool:

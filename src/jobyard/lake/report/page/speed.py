@@ -8,8 +8,8 @@ from jobyard.lake.report import units
 from jobyard.lake.report.facts import Facts
 from jobyard.lake.report.page.axes import Axis, durations
 from jobyard.lake.report.page.flow import QUEUES_FIRST, section
-from jobyard.lake.report.page.markup import Html, join, name_of, tag
 from jobyard.lake.report.page.marks import ranges
+from jobyard.lake.report.page.markup import Html, join, name_of, tag
 from jobyard.lake.report.page.plots import Plot, Series, listed
 from jobyard.lake.report.page.tables import Column, table
 from jobyard.lake.report.queues import QUEUES_MEASURED, Latency
@@ -37,14 +37,14 @@ def latency(facts: Facts) -> Html:
                 for number in (*each.steps[at], each.steps_max[at])
             ),
         ]
-        for at in reversed(range(period.count))
+        for at in reversed(range(period.steps))
     ]
     heads = [f"{kind} {share}" for kind in ("wait", "run") for share in (*_PERCENTILES, "max")]
     columns = [Column("time, newest first", "time"), *(Column(each) for each in heads)]
     lead = (
-        f"Half of the jobs waited at most {units.duration(wait.all[0])}, one in a hundred longer than "
+        f"Half of the jobs waited at most {units.duration(wait.all[0])}, 99 % at most "
         f"{units.duration(wait.all[2])}; half of the runs took at most {units.duration(run.all[0])}, "
-        f"one in a hundred longer than {units.duration(run.all[2])}."
+        f"99 % at most {units.duration(run.all[2])}."
     )
     if np.isnan(wait.all).all() or np.isnan(run.all).all():
         lead = "No run both began and ended in this time."
@@ -115,16 +115,21 @@ def _range_figure(facts: Facts, order: list[int], axis: Axis) -> Html:
         wait, run = queues.wait.queues[at], queues.run.queues[at]
         rows += [
             name_of(queues.names[at]),
-            tag("div", ranges(axis, [(wait, "s2"), (run, "s1")]), class_="draw"),
             tag("span", units.duration(float(np.fmax(wait[1], run[1]))), class_="value"),
+            tag("div", ranges(axis, [(wait, "s2"), (run, "s1")]), class_="draw"),
         ]
     ticks = [
         tag("text", label, x=f"{share:.2f}%", y=15, text_anchor=_anchor(share))
         for share, label in ((axis.place(value) * 100, label) for value, label in axis.ticks)
     ]
     scale = tag("svg", *ticks, width="100%", height=20, class_="scale", aria_hidden="true")
-    unit = "p50, p95 and p99 of waits (upper line) and runs (lower line), logarithmic; at the right the p95"
-    caption = tag("figcaption", tag("h3", "From the median to the slowest hundredth"), tag("p", unit))
+    unit = (
+        "p50, p95 and p99 of waits (upper line) and runs (lower line), logarithmic; at the right "
+        "the greater p95"
+    )
+    caption = tag(
+        "figcaption", tag("h3", "From the median to the slowest hundredth"), tag("p", unit)
+    )
     return tag("figure", caption, tag("div", *rows, scale, class_="rows"), class_="plot")
 
 

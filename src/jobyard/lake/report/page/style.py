@@ -12,12 +12,14 @@ from typing import Final
 
 _THEME_LIGHT: Final = """
   --page:#f6f5f1; --sheet:#ffffff; --ink:#1d2126; --soft:#565d66; --rule:#dedbd3; --grid:#e9e6df;
-  --base:#a9a69d; --s1:#1c6aab; --s2:#bf4a0c; --s3:#0b7a5f; --s4:#8442a0; --s5:#8a6a00; --s6:#2584a0;
+  --base:#a9a69d;
+  --s1:#1c6aab; --s2:#bf4a0c; --s3:#0b7a5f; --s4:#8442a0; --s5:#8a6a00; --s6:#2584a0;
   --s7:#767c85; --accent:#1c6aab; --bad:#b3360f; --good:#0b7a5f; --rail:#eceae4; --heat:28,106,171;
   color-scheme:light;"""
 _THEME_DARK: Final = """
   --page:#121518; --sheet:#1a1e22; --ink:#e8e6e1; --soft:#a4abb3; --rule:#30363c; --grid:#282d33;
-  --base:#5d656d; --s1:#64b1ee; --s2:#f2935c; --s3:#4fc7a0; --s4:#cf9bec; --s5:#dfc05a; --s6:#86d6e6;
+  --base:#5d656d;
+  --s1:#64b1ee; --s2:#f2935c; --s3:#4fc7a0; --s4:#cf9bec; --s5:#dfc05a; --s6:#86d6e6;
   --s7:#8d959e; --accent:#7cbdf2; --bad:#ff9a73; --good:#62d2ad; --rail:#2a3036; --heat:100,177,238;
   color-scheme:dark;"""
 
@@ -65,7 +67,8 @@ main>section{background:var(--sheet);border:1px solid var(--rule);border-radius:
 h2{font-size:24px;letter-spacing:-.014em;line-height:1.25;font-weight:640;margin:0 0 6px}
 .lead{margin:0 0 8px;color:var(--soft);max-width:74ch}
 .lead .name{display:inline;color:var(--ink);font-weight:550}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));gap:12px 40px}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(430px,100%),1fr));
+  gap:12px 40px}
 figure{margin:24px 0 0;min-width:0}
 figcaption{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 12px;margin:0 0 6px}
 h3{font-size:16px;font-weight:620;margin:0;line-height:1.4}
@@ -117,14 +120,15 @@ thead th{white-space:normal}
 col.name{width:22%}col.time{width:150px}col.draw{width:160px}col.text{width:14%}col.wide{width:31%}
 col.small{width:70px}
 .of7{min-width:640px}.of8{min-width:720px}.of9{min-width:800px}.of10{min-width:880px}
-.of5,.of6{min-width:520px}.of11,.of12{min-width:960px}
+.of5,.of6{min-width:520px}.of11,.of12{min-width:960px}.roomy{min-width:900px}
 .spark,.bar,.ranges,.heat{display:block;width:100%;height:26px;overflow:visible}
 .heat{shape-rendering:crispEdges}
 .bar{height:10px}.rail{fill:var(--rail)}
 .spark .line{stroke-width:1.4}
 .tile .spark .line{stroke-width:1.6}
 .rows{display:grid;grid-template-columns:minmax(0,210px) minmax(0,1fr) auto;gap:5px 16px;
-  align-items:center;font-size:14px}
+  align-items:center;font-size:14px;grid-auto-flow:row dense}
+.rows>.name{grid-column:1}.rows>.value{grid-column:3}.rows>.draw{grid-column:2}
 .rows .value{color:var(--soft);text-align:right;white-space:nowrap}
 .rows .scale{grid-column:2;height:20px}
 .rows .scale text{fill:var(--soft);font-size:12px}
@@ -133,7 +137,8 @@ col.small{width:70px}
 .h1{fill:rgba(var(--heat),.16)}.h2{fill:rgba(var(--heat),.3)}.h3{fill:rgba(var(--heat),.46)}
 .h4{fill:rgba(var(--heat),.64)}.h5{fill:rgba(var(--heat),.82)}.h6{fill:rgb(var(--heat))}
 .bad{color:var(--bad);font-weight:600}
-.quiet{color:var(--soft)}
+.quiet,.note{color:var(--soft)}
+.note{font-size:13px;margin:8px 0 0}
 .under{display:block;color:var(--soft);font-size:13px;margin-top:2px}
 .under.clip{display:-webkit-box}
 details{margin-top:2px}
@@ -148,7 +153,8 @@ pre{background:var(--page);border:1px solid var(--rule);border-radius:8px;paddin
   color:var(--soft)}
 footer{color:var(--soft);font-size:14px;padding:4px 0 60px}
 footer h2{font-size:17px;color:var(--ink)}
-footer dl{display:grid;grid-template-columns:minmax(0,10rem) minmax(0,1fr);gap:8px 20px;margin:12px 0}
+footer dl{display:grid;grid-template-columns:minmax(0,10rem) minmax(0,1fr);gap:8px 20px;
+  margin:12px 0}
 footer dt{color:var(--ink)}footer dd{margin:0;max-width:80ch}
 @media (max-width:900px){.tiles{grid-template-columns:repeat(2,minmax(0,1fr))}}
 @media (max-width:640px){
@@ -158,10 +164,12 @@ footer dt{color:var(--ink)}footer dd{margin:0;max-width:80ch}
  .chart{grid-template-columns:54px minmax(0,1fr)}
  .values{margin-left:-6px}
  .minor{display:none}
- tbody th{position:sticky;left:0;background:var(--sheet)}
+ tbody th:not(.wide){position:sticky;left:0;background:var(--sheet);
+  box-shadow:inset 0 -1px var(--rule)}
+ col.wide{width:230px}.roomy{min-width:820px}
  h2{font-size:21px}
  .rows{grid-template-columns:minmax(0,1fr) auto}
- .rows .draw{grid-column:1/3;margin-bottom:8px}.rows .value{grid-row:auto}
+ .rows>.value{grid-column:2}.rows>.draw{grid-column:1/3;margin-bottom:8px}
  .rows .scale{grid-column:1/3}
  footer dl{grid-template-columns:1fr;gap:2px}footer dd{margin-bottom:8px}
  th.name,td.name{min-width:130px}col.name{width:150px}
@@ -181,7 +189,7 @@ _PRINT: Final = """
  .plots{grid-template-columns:1fr 1fr;gap:0 20px}.minor{display:none}
  figure,tr,.tile,h2,.lead{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
  thead{display:table-header-group}
- table,.of5,.of6,.of7,.of8,.of9,.of10,.of11,.of12{min-width:0;font-size:9.5px}
+ table,.of5,.of6,.of7,.of8,.of9,.of10,.of11,.of12,.roomy{min-width:0;font-size:9.5px}
  .scroll{overflow:visible}th,td{padding:3px 5px}thead th{font-size:9px}
  col.time{width:100px}col.draw{width:90px}
  td.num,td.time{white-space:normal}

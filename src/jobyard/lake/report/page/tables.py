@@ -18,7 +18,7 @@ Cell = str | Html
 
 
 class Column(NamedTuple):
-    """A column; kinds are `name`, `num`, `time`, `text`, `draw`."""
+    """A column; kinds are `name`, `num`, `time`, `text`, `wide`, `draw`."""
 
     title: str
     kind: str = "num"
@@ -43,6 +43,12 @@ def table(
     return tag("div", *parts, class_="tables")
 
 
+def _width_class(columns: Sequence[Column]) -> str:
+    """Return the class that says below which width a table scrolls."""
+    is_roomy = any(each.kind == "wide" for each in columns)
+    return "roomy" if is_roomy else f"of{min(len(columns), 12)}"
+
+
 def _part(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Html:
     heads = [tag("th", each.title, scope="col", class_=each.kind) for each in columns]
     body = [
@@ -62,6 +68,6 @@ def _part(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]
         widths,
         tag("thead", tag("tr", *heads)),
         tag("tbody", *body),
-        class_=f"of{min(len(columns), 12)}",
+        class_=_width_class(columns),
     )
     return tag("div", grid, class_="scroll", tabindex="0", role="region", aria_label=caption)

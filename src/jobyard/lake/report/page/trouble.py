@@ -10,8 +10,8 @@ from jobyard.lake.report.letters import Kind
 from jobyard.lake.report.objectives import Objective
 from jobyard.lake.report.page.axes import linear
 from jobyard.lake.report.page.flow import LAYERS, QUEUES_FIRST, layers_of, section
-from jobyard.lake.report.page.markup import Html, clean, join, name_of, tag
 from jobyard.lake.report.page.marks import bar
+from jobyard.lake.report.page.markup import Html, clean, join, name_of, tag
 from jobyard.lake.report.page.plots import Plot, Series, listed
 from jobyard.lake.report.page.tables import Column, table
 
@@ -34,14 +34,16 @@ def failures(facts: Facts) -> Html:
     names = [each or "no reason known" for each in letters.reasons]
     if names:
         by_reason = layers_of(names, letters.by_reason, "reasons")
-        plots.append(Plot("Dead letters by reason", f"letters {per_step}", by_reason, period).layers())
+        plots.append(
+            Plot("Dead letters by reason", f"letters {per_step}", by_reason, period).layers()
+        )
     rows = [
         [
             period.label(at),
             *(units.exact(queues.by_step(name)[at]) for name in _BAD_ENDS),
             units.exact(queues.by_step("dead_lettered")[at]),
         ]
-        for at in reversed(range(period.count))
+        for at in reversed(range(period.steps))
     ]
     columns = [
         Column("time, newest first", "time"),
@@ -62,8 +64,8 @@ def _failures_lead(facts: Facts) -> Html:
     failed, ended = queues.total("failed"), queues.ended()
     rate = units.share(failed / ended) if ended else units.NOTHING
     parts: list[str | Html] = [
-        f"{units.plural(failed, 'run')} failed, {rate} of all that ended; "
-        f"{units.plural(queues.total('dead_lettered'), 'job')} became dead letters"
+        f"{units.plural(failed, 'run')} failed, {rate} of all that ended; ",
+        f"{units.plural(queues.total('dead_lettered'), 'job')} became dead letters",
     ]
     if letters.kinds:
         kind = letters.kinds[0]
@@ -79,7 +81,7 @@ def _kinds(facts: Facts) -> Html:
     rows = [
         [
             join(name_of(_error_name(kind)), _message(kind)),
-            units.exact(kind.count),
+            units.exact(kind.letters),
             name_of(kind.queue),
             clean(kind.reason) or units.NOTHING,
             join(units.clock(kind.first_seen), tag("br"), units.clock(kind.last_seen)),
@@ -144,11 +146,13 @@ def _objective_row(each: Objective, facts: Facts) -> list[str | Html]:
         join(name_of(each.queue), yard),
         bar(left, "s3" if left > 0.25 else "s5"),
         tag("span", units.share(left), class_="bad" if is_bad else None),
-        tag("span", units.share(each.ratio()), class_="bad" if each.ratio() < each.target else None),
+        tag(
+            "span", units.share(each.ratio()), class_="bad" if each.ratio() < each.target else None
+        ),
         units.share(each.target),
         f"{units.exact(each.bad)} of {units.count(each.good + each.bad)}",
-        f"{units.tenths(each.burn_1h)}×",
-        f"{units.tenths(each.burn_6h)}×",
+        f"{units.tenths(each.burn_1h)}\N{MULTIPLICATION SIGN}",
+        f"{units.tenths(each.burn_6h)}\N{MULTIPLICATION SIGN}",
     ]
 
 
@@ -157,21 +161,27 @@ def _objective_plots(facts: Facts) -> Html:
     left, burn = [], []
     dashes = ("solo", "d2", "d3", "solo", "d2", "d3")
     for at, each in enumerate(top):
-        lefts = np.full(period.count, np.nan)
-        burns = np.full(period.count, np.nan)
+        lefts = np.full(period.steps, np.nan)
+        burns = np.full(period.steps, np.nan)
         for hour, burn_6h, budget in each.hours:
-            # An hour that began before the period is told with its first step.
+            # An hour that began before the period belongs to its first step.
             step = max(hour - period.start, 0) // period.step
-            if step < period.count:
+            if step < period.steps:
                 lefts[step] = budget
                 burns[step] = np.fmax(burns[step], burn_6h)
         label = f"{each.name} · {each.queue}"
         left.append(Series(label, _carried(lefts, period.step), f"s{at + 1} {dashes[at]}"))
         burn.append(Series(label, _carried(burns, period.step), f"s{at + 1} {dashes[at]}"))
     which = "" if len(facts.objectives) <= LAYERS else f", the {LAYERS} with the least"
-    budgets = Plot("Budget left", f"share of the budget of the window{which}", left, period, units.share)
+    budgets = Plot(
+        "Budget left", f"share of the budget of the window{which}", left, period, units.share
+    )
     burns_plot = Plot(
-        "Burn over six hours", "times faster than the budget allows, 1 is just allowed", burn, period, _times
+        "Burn over six hours",
+        "times faster than the budget allows, 1 is just allowed",
+        burn,
+        period,
+        _times,
     )
     known = [value for each in left for value in each.values if not np.isnan(value)]
     axis = linear(1.0, units.share, min(known, default=0.0))
@@ -181,7 +191,7 @@ def _objective_plots(facts: Facts) -> Html:
 def _carried(values: "np.typing.NDArray[np.float64]", step: int) -> "np.typing.NDArray[np.float64]":
     """Let an hour's value hold for its steps, where steps are shorter than an hour."""
     carried, steps = values.copy(), 60 // step if step < 60 else 1
-    for at in np.flatnonzero(~np.isnan(values)):
+    for at in np.flatnonzero(~np.isnan(values)).tolist():
         for later in range(at + 1, min(at + steps, len(values))):
             if not np.isnan(values[later]):
                 break
@@ -190,4 +200,4 @@ def _carried(values: "np.typing.NDArray[np.float64]", step: int) -> "np.typing.N
 
 
 def _times(number: float) -> str:
-    return f"{units.tenths(number)}×"
+    return f"{units.tenths(number)}\N{MULTIPLICATION SIGN}"
