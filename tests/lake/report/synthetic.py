@@ -42,6 +42,8 @@ TYPES = {
     schemas.LONGS: pa.list_(pa.int64()),
 }
 Columns = dict[str, Any]
+# The columns of each table.
+Gold = dict[str, Columns]
 
 
 def sketch(values: Iterable[int]) -> bytes | None:
@@ -80,15 +82,13 @@ def write(staged: Path, table: TableSchema, columns: Columns) -> list[Partition]
     return partitions
 
 
-def queue_rows(
-    names: Sequence[str], minutes: int, *, seed: int = 7, start: dt.datetime = START
-) -> Columns:
+def queue_rows(names: Sequence[str], minutes: int, *, seed: int = 7, busy: float = 1.0) -> Columns:
     """Return rows of queue_minute: every queue in every minute, fewer at night."""
     rng = np.random.default_rng(seed)
-    first = int(start.timestamp()) // 60
+    first = int(START.timestamp()) // 60
     minute = np.repeat(np.arange(first, first + minutes), len(names))
     queue = np.tile(np.arange(len(names)), minutes)
-    weight = 40.0 / (1 + queue) + 2
+    weight = busy * (40.0 / (1 + queue) + 2)
     day = 0.15 + np.maximum(0, np.sin((minute % 1440 - 360) / 1440 * 2 * np.pi))
     burst = np.where((minute % 1440 > 840) & (minute % 1440 < 885) & (queue % 3 == 0), 3.0, 1.0)
     rate = weight * day * burst
@@ -214,7 +214,7 @@ class Staging:
         return self.lake
 
 
-def make_gold(names: Sequence[str], minutes: int, *, workers: int = 12) -> dict[str, Columns]:
+def make_gold(names: Sequence[str], minutes: int, *, workers: int = 12) -> Gold:
     """Return rows of all gold tables, of some queues over some minutes."""
     rows = queue_rows(names, minutes)
     content = {

@@ -80,8 +80,8 @@ def _strips(facts: Facts) -> Html:
     scale = tag("svg", *ticks, width="100%", height=20, class_="scale", aria_hidden="true")
     least, most = clean(fleet.names[-1]), clean(fleet.names[0])
     summary = (
-        f"Utilisation over time: most is {most} with {units.share(float(shares[0]))}, least {least} "
-        f"with {units.share(float(np.min(shares)))}. The table below has it all."
+        f"Utilisation over time: most is {most} with {units.share(float(shares[0]))}, "
+        f"least {least} with {units.share(float(np.min(shares)))}. The table below has it all."
     )
     caption = tag(
         "figcaption",

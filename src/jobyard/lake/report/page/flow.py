@@ -185,7 +185,8 @@ def load(facts: Facts) -> Html:
     most = int(queues.backlog_peak.argmax())
     lead = (
         f"{units.count(waiting[-1])} waiting or delayed and {units.count(queues.running[-1])} "
-        f"running at the end. At most {units.plural(queues.backlog_peak[most], 'job')} were not done at a time"
+        f"running at the end. At most {units.plural(queues.backlog_peak[most], 'job')} were not "
+        "done at a time"
         + (
             f", in the {period.step_words()} from {period.label(most)}."
             if period.steps > 1

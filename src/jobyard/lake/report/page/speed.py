@@ -43,8 +43,8 @@ def latency(facts: Facts) -> Html:
     columns = [Column("time, newest first", "time"), *(Column(each) for each in heads)]
     lead = (
         f"Half of the jobs waited at most {units.duration(wait.all[0])}, 99 % at most "
-        f"{units.duration(wait.all[2])}; half of the runs took at most {units.duration(run.all[0])}, "
-        f"99 % at most {units.duration(run.all[2])}."
+        f"{units.duration(wait.all[2])}; half of the runs took at most "
+        f"{units.duration(run.all[0])}, 99 % at most {units.duration(run.all[2])}."
     )
     if np.isnan(wait.all).all() or np.isnan(run.all).all():
         lead = "No run both began and ended in this time."
