@@ -26,8 +26,6 @@ ENDS: Final = ("completed", "failed", "released", "expired", "abandoned")
 SHARES: Final = (0.5, 0.95, 0.99)
 # Percentiles are kept for so many queues, the greatest: a histogram takes 40 kB.
 QUEUES_MEASURED: Final = 1000
-# Values of sketches that are put in histograms at a time.
-_VALUES_AT_ONCE: Final = 1 << 20
 
 
 class Latency(NamedTuple):
@@ -139,33 +137,19 @@ class _Sketches:
     def __init__(self, period: Period, queues: int) -> None:
         self.steps = np.zeros((period.steps, BINS), dtype=np.int64)
         self.queues = np.zeros((queues, BINS), dtype=np.int64)
-        self._pending: list[tuple[Longs, Longs, Longs, Longs]] = []
-        self._pending_count = 0
 
     def add(self, column: pa.Array, step: Longs, slot: Longs) -> None:
         """Add a column of sketches; slot is the place of the queue, or -1."""
-        values = values_of(column)
-        row = values.row
-        self._pending.append((bins_of(values.value), values.weight, step[row], slot[row]))
-        self._pending_count += len(row)
-        if self._pending_count >= _VALUES_AT_ONCE:
-            self.settle()
-
-    def settle(self) -> None:
-        """Count what was added and waits."""
-        if not self._pending:
-            return
-        parts = zip(*self._pending, strict=True)
-        bins, weight, step, slot = (np.concatenate(part) for part in parts)
-        np.add.at(self.steps.reshape(-1), step * BINS + bins, weight)
-        kept = slot >= 0
-        np.add.at(self.queues.reshape(-1), slot[kept] * BINS + bins[kept], weight[kept])
-        self._pending.clear()
-        self._pending_count = 0
+        row, value, weight = values_of(column)
+        bins, place = bins_of(value), slot[row]
+        np.add.at(self.steps.reshape(-1), step[row] * BINS + bins, weight)
+        kept = place >= 0
+        if not kept.all():
+            place, bins, weight = place[kept], bins[kept], weight[kept]
+        np.add.at(self.queues.reshape(-1), place * BINS + bins, weight)
 
     def latency(self, steps_max: Reals, queues_max: Reals) -> Latency:
         """Return the percentiles."""
-        self.settle()
         # Queues beyond those that are measured have no percentiles.
         by_queue = np.full((len(queues_max), len(SHARES)), np.nan)
         by_queue[: len(self.queues)] = percentiles(self.queues, SHARES)
