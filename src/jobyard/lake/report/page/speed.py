@@ -10,7 +10,7 @@ from jobyard.lake.report.page.axes import Axis, durations
 from jobyard.lake.report.page.flow import QUEUES_FIRST, section
 from jobyard.lake.report.page.marks import ranges
 from jobyard.lake.report.page.markup import Html, join, name_of, tag
-from jobyard.lake.report.page.plots import Plot, Series, listed
+from jobyard.lake.report.page.plots import Plot, Series, legend, listed
 from jobyard.lake.report.page.tables import Column, table
 from jobyard.lake.report.queues import QUEUES_MEASURED, Latency
 
@@ -130,7 +130,9 @@ def _range_figure(facts: Facts, order: list[int], axis: Axis) -> Html:
     caption = tag(
         "figcaption", tag("h3", "From the median to the slowest hundredth"), tag("p", unit)
     )
-    return tag("figure", caption, tag("div", *rows, scale, class_="rows"), class_="plot")
+    none = np.zeros(0)
+    key = legend([Series("wait", none, "s2 solo"), Series("run", none, "s1 solo")])
+    return tag("figure", caption, key, tag("div", *rows, scale, class_="rows"), class_="plot")
 
 
 def _anchor(share: float) -> str:

@@ -104,7 +104,7 @@ figcaption p{margin:0;color:var(--soft);font-size:13px}
   max-width:280px;overflow-wrap:anywhere;top:8px}
 .tables{margin-top:18px}
 .scroll{overflow-x:auto}
-table{border-collapse:separate;border-spacing:0;width:100%;table-layout:fixed;font-size:14px;line-height:1.4}
+table{border-collapse:separate;border-spacing:0;width:100%;table-layout:fixed;font-size:14px;line-height:20px}
 caption,.hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);
   white-space:nowrap}
 th,td{padding:8px 10px;border-bottom:1px solid var(--rule);text-align:right;vertical-align:middle;
@@ -165,7 +165,8 @@ footer dt{color:var(--ink)}footer dd{margin:0;max-width:80ch}
  .values{margin-left:-6px}
  .minor{display:none}
  tbody th:not(.wide){position:sticky;left:0;background:var(--sheet)}
- col.wide{width:230px}.roomy{min-width:1000px}
+ col.wide{width:230px}col.text{width:170px}.roomy{min-width:1020px}
+ .of8 col.text,.of9 col.text{width:130px}
  h2{font-size:21px}
  .rows{grid-template-columns:minmax(0,1fr) auto}
  .rows>.value{grid-column:2}.rows>.draw{grid-column:1/3;margin-bottom:8px}
@@ -188,7 +189,7 @@ _PRINT: Final = """
  .plots{grid-template-columns:repeat(auto-fit,minmax(300px,1fr));gap:0 20px}.minor{display:none}
  figure,tr,.tile,h2,.lead{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
  thead{display:table-header-group}
- table,.of5,.of6,.of7,.of8,.of9,.of10,.of11,.of12,.roomy{min-width:0;font-size:9.5px}
+ table,.of5,.of6,.of7,.of8,.of9,.of10,.of11,.of12,.roomy{min-width:0;font-size:9.5px;line-height:13px}
  .scroll{overflow:visible}th,td{padding:3px 5px}thead th{font-size:9px}
  col.time{width:100px}col.draw{width:90px}
  td.num,td.time{white-space:normal}

@@ -18,7 +18,7 @@ Cell = str | Html
 
 
 class Column(NamedTuple):
-    """A column; kinds are `name`, `num`, `time`, `text`, `wide`, `draw`."""
+    """A column; kinds are `name`, `num`, `small`, `time`, `text`, `wide`, `draw`."""
 
     title: str
     kind: str = "num"

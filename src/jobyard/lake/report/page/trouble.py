@@ -91,7 +91,7 @@ def _kinds(facts: Facts) -> Html:
     ]
     columns = [
         Column("error and its first message", "wide"),
-        Column("letters"),
+        Column("letters", "small"),
         *(Column("queue", "text"), Column("reason", "text")),
         *(Column("first and last seen", "time"), Column("some job ids", "text")),
     ]
