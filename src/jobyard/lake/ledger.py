@@ -61,6 +61,12 @@ class LedgerTables(ABC):
     ) -> Placing:
         """Return how files get into the table; nothing a reader sees changes yet."""
 
+    @abstractmethod
+    def place_merged(
+        self, table: TableSchema, merged: Part, name: str, old: frozenset[str]
+    ) -> list[Step]:
+        """Return how a file takes the place of others of its partition."""
+
     def enter(self, step: Step, intent: Intent) -> None:
         """Let files become part of a table; no effect if they are."""
         message = f"commit {intent.generation} has a step that {step.target} cannot have"
@@ -105,6 +111,18 @@ class LedgerTables(ABC):
             raise damaged(path, "its footer lacks statistics: Jobyard did not write it")
         return found
 
+    def check_facts(
+        self, table: TableSchema, partition: Partition, path: Path, found: FileFacts | None
+    ) -> None:
+        """Refuse a file whose footer is not what the manifest says."""
+        known = self.page(table, partition[0]).get((partition, path.name))
+        if found is None or (known is not None and not found.says_as(known)):
+            raise damaged(path, "its footer does not agree with the manifest")
+
+    def has_intent(self) -> bool:
+        """Return whether a commit goes on, or was cut off."""
+        return (self.manifest / intents.INTENT).exists()
+
     def page(self, table: TableSchema, day: str) -> Page:
         """Return the files of a day, as the manifest knows them."""
         path = states.page_path(self.manifest, table.name, day)
@@ -139,11 +157,14 @@ class LedgerTables(ABC):
             return
         with named_faults(self.folder, "recovery"):
             self.swap.free()
-            if intents.read_intent(self.folder) is not None:
-                # It may be of a compaction that goes on.
-                with self.swap.alone():
-                    self.finish()
+            self.finish_alone()
             self.disk.remove_folder(self.manifest / STAGING)
+
+    def finish_alone(self) -> None:
+        """Do all steps of an intent that a process left; wait if it is of one that goes on."""
+        if self.has_intent():
+            with self.swap.alone():
+                self.finish()
 
     def finish(self) -> None:
         """Do all steps of the intent, if there is one. Called with a part in the swap lock."""
@@ -170,6 +191,24 @@ class LedgerTables(ABC):
         last = Step(intents.RENAME, self.relative(new), self.relative(self.manifest / states.STATE))
         intent = Intent(state.generation, yard, to_seq, (*steps, last))
         intents.write_intent(self.disk, self.folder, intent)
+
+    def swap_merged(self, table: TableSchema, merged: Part, name: str, old: frozenset[str]) -> bool:
+        """Let a file take the place of others; False if they are not those of the table."""
+        day = merged.partition[0]
+        with named_faults(self.folder, "a compaction"), self.swap.alone():
+            self.finish()
+            state = self.state()
+            gone = {(merged.partition, each) for each in old}
+            if not gone <= self.page(table, day).keys():
+                return False
+            steps = self.place_merged(table, merged, name, old)
+            pages, counts = self.page_steps(table, gone, {(merged.partition, name): merged.facts})
+            days = {each: dict(known) for each, known in state.days.items()}
+            days[table.name] |= counts
+            new = state._replace(generation=state.generation + 1, days=days)
+            self.write_intent([*steps, *pages], new, "", 0)
+            self.finish()
+            return True
 
     def page_steps(
         self,

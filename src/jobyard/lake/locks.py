@@ -7,6 +7,7 @@ Three locks of the kernel (flock), which the end of a process frees, whatever en
   to its commit, and `reading`. A compaction takes it alone for the moment of its swap.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -31,12 +32,13 @@ _TEXT_MAX: Final = 1000
 class Flock:
     """One open lock file; closed, it is free."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, to_share: bool = False) -> None:
         try:
             self._number = os.open(path, os.O_RDWR | os.O_CREAT, _MODE)
-        except PermissionError:
+        except OSError as fault:
             # One who may only read can share it.
+            if not to_share or fault.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
+                raise
             self._number = os.open(path, os.O_RDONLY)
 
     def take(self, *, shared: bool = False, wait: bool = True) -> bool:
@@ -99,7 +101,7 @@ class SwapLock:
     def share(self) -> None:
         """Keep the files that are there; no effect if that is so already."""
         if self._lock is None:
-            lock = Flock(self._path)
+            lock = Flock(self._path, to_share=True)
             lock.take(shared=True)
             self._lock = lock
 

@@ -56,7 +56,7 @@ class Lake:
             yield
             return
         with named_faults(self.folder, "reading"):
-            lock = Flock(self.tables.manifest / SWAP)
+            lock = Flock(self.tables.manifest / SWAP, to_share=True)
         try:
             lock.take(shared=True)
             yield
@@ -69,6 +69,8 @@ class Lake:
             # Another program may have made it since this one looked.
             _check_format(self.folder, states.read_state(path).table_format, self.table_format)
             return
+        # So that one who may only read finds it.
+        Flock(self.tables.manifest / SWAP).close()
         new = path.with_suffix(".new")
         self.tables.disk.write(new, states.state_text(states.empty(self.table_format)))
         self.tables.disk.rename(new, path)
@@ -92,7 +94,22 @@ def open_lake(folder: Path, table_format: str | None = None, *, disk: Disk | Non
 
 
 def _tables(folder: Path, table_format: str, disk: Disk) -> LedgerTables:
-    return ParquetTables(folder, table_format, disk)
+    if table_format == "parquet":
+        return ParquetTables(folder, table_format, disk)
+    try:
+        if table_format == "delta":
+            from jobyard.lake.delta import DeltaTables  # noqa: PLC0415  an optional package
+
+            return DeltaTables(folder, table_format, disk)
+        from jobyard.lake.iceberg import IcebergTables  # noqa: PLC0415  likewise
+
+        return IcebergTables(folder, table_format, disk)
+    except ModuleNotFoundError as fault:
+        raise bad_option(
+            "table-format",
+            f"tables of {table_format} need {fault.name}",
+            f"pip install 'jobyard[{table_format}]'",
+        ) from fault
 
 
 def _check_local(folder: Path, table_format: str | None) -> None:

@@ -198,3 +198,22 @@ class ParquetTables(LedgerTables):
         """Return the step that lets a folder take the place of a partition's."""
         # An empty folder is in its place if it is gone from where it was.
         return Step(intents.EXCHANGE, self.relative(source), self.relative(target), tuple(entered))
+
+    def place_merged(
+        self, table: TableSchema, merged: Part, name: str, old: frozenset[str]
+    ) -> list[Step]:
+        """Return how a file takes the place of others: with a new folder for the partition.
+
+        It has second names of the files that stay, so one exchange takes away the old ones and
+        brings the new one.
+        """
+        target = self.path_of(table, merged.partition)
+        folder = merged.path.with_suffix(".folder")
+        self.disk.remove_folder(folder)
+        self.disk.make_folder(folder)
+        for partition, each in sorted(self.page(table, merged.partition[0])):
+            if partition == merged.partition and each not in old:
+                self.disk.link(target / each, folder / each)
+        self.disk.rename(merged.path, folder / name)
+        self.disk.sync(folder)
+        return [Step(intents.EXCHANGE, self.relative(folder), self.relative(target), (name,))]

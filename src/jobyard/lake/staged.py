@@ -118,7 +118,7 @@ def _row_groups(table: TableSchema, paths: Sequence[Path], schema: pa.Schema) ->
     for path in paths:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_BATCH_ROWS):
-                waiting.append(_cast(table, batch, schema, path))
+                waiting.append(cast(table, batch, schema, path))
                 size += waiting[-1].nbytes
                 if size >= _GROUP_BYTES:
                     yield pa.Table.from_batches(waiting)
@@ -127,9 +127,10 @@ def _row_groups(table: TableSchema, paths: Sequence[Path], schema: pa.Schema) ->
         yield pa.Table.from_batches(waiting)
 
 
-def _cast(
+def cast(
     table: TableSchema, batch: pa.RecordBatch, schema: pa.Schema, path: Path
 ) -> pa.RecordBatch:
+    """Return rows with exactly these columns, null where the file has none."""
     columns = []
     for field in schema:
         if field.name not in batch.schema.names:

@@ -1,0 +1,21 @@
+"""Fixtures of the tests of lakes."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, if there is one: what tests stop are processes, not disks."""
+    if not _MEMORY.is_dir():
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(dir=_MEMORY, prefix="lake-"))
+    yield folder
+    shutil.rmtree(folder)
