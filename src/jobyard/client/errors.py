@@ -27,6 +27,14 @@ class Code:
     BAD_OFFSETS: Final = "bad_offsets"
     # Records that should have been read are gone.
     DATA_LOSS: Final = "data_loss"
+    # A file of an archive is not as it was written, or is missing.
+    ARCHIVE_DAMAGED: Final = "archive_damaged"
+    # This machine cannot reach the archive, or understand it.
+    ARCHIVE_NOT_FOUND: Final = "archive_not_found"
+    # Another process writes to it.
+    ARCHIVE_LOCKED: Final = "archive_locked"
+    # It is of another topic, or of an older copy of it.
+    ARCHIVE_DIFFERS: Final = "archive_differs"
 
 
 @final

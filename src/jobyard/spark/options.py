@@ -17,6 +17,7 @@ from jobyard.client import Token, YardClient
 from jobyard.client.errors import JobyardError, bad_option
 from jobyard.spark.read.losses import LossRule
 from jobyard.spark.read.positions import Position, duration_ms, parse_offsets, parse_time
+from jobyard.spark.write.bad_files import local_folder
 
 EVENTS_TOPIC: Final = "_events"
 URL_VARIABLE: Final = "JOBYARD_URL"
@@ -33,7 +34,7 @@ NAMES: Final = (
     *("minPartitions", "maxRecordsPerPartition", "maxConcurrentExports"),
     *("failOnDataLoss", "includeHeaders", "includePayload", "kafkaNames"),
     *("consumer", "hold", "pollIntervalMs", "timeoutMs", "maxRetries", "pushdown"),
-    "compress",
+    *("compress", "archivePath", "archiveOnly"),
 )
 NOT_COMPRESSED: Final = "none"
 ZSTD: Final = "zstd"
@@ -103,6 +104,9 @@ class ReadOptions:
     pushdown: bool = False
     # How the server compresses exports; empty for not at all.
     codec: str = ""
+    # The folder of an archive that is read before, or instead of, the yard; empty for none.
+    archive_path: str = ""
+    is_archive_only: bool = False
 
     def export_query(self) -> dict[str, str]:
         """Return the parameters that every export of this read has."""
@@ -190,11 +194,17 @@ def read_options(
         _refuse(given, ("consumer", "hold"), "a batch read")
     if subject == "jobs":
         _refuse(given, ("startingOffsets", "endingOffsets", "startingTimestamp",
-                        "endingTimestamp", "kafkaNames"), "a snapshot of jobs")  # fmt: skip
+                        "endingTimestamp", "kafkaNames", "archivePath"),
+                "a snapshot of jobs")  # fmt: skip
     elif given.has("states"):
         raise bad_option("states", "states belong to the option jobs")
+    is_archive_only = given.flag("archiveOnly", otherwise=False)
+    if is_archive_only and not given.has("archivePath"):
+        raise bad_option("archiveOnly", "archiveOnly needs archivePath, the folder to read")
+    if is_archive_only and is_stream:
+        raise bad_option("archiveOnly", "a stream reads the yard behind its archive")
     return ReadOptions(
-        connecting=connecting(given, token),
+        connecting=Connecting("", None) if is_archive_only else connecting(given, token),
         topics=topics,
         pattern=pattern,
         jobs=given.text("jobs"),
@@ -211,6 +221,8 @@ def read_options(
         poll_interval_ms=given.number("pollIntervalMs", 200),
         pushdown=given.flag("pushdown", otherwise=False),
         codec=_codec(given),
+        archive_path=_archive(given),
+        is_archive_only=is_archive_only,
     )
 
 
@@ -283,6 +295,12 @@ def _codec(given: Given) -> str:
     if codec not in (NOT_COMPRESSED, ZSTD):
         raise bad_option("compress", f"{codec!r} is neither {NOT_COMPRESSED} nor {ZSTD}")
     return "" if codec == NOT_COMPRESSED else codec
+
+
+def _archive(given: Given) -> str:
+    if not given.has("archivePath"):
+        return ""
+    return local_folder(given.text("archivePath"), "archivePath")
 
 
 def _states(given: Given) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 PartFields = dict[str, object]
 
 
-def local_folder(text: str) -> str:
+def local_folder(text: str, option: str = "badRowsPath") -> str:
     """Return the folder that a path or a `file:` URI names; refuse what is no folder here."""
     scheme = _URI.match(text)
     if scheme is None:
@@ -32,13 +32,13 @@ def local_folder(text: str) -> str:
         parts = urlsplit(text)
         if scheme[1].lower() != "file" or parts.netloc not in ("", "localhost"):
             raise bad_option(
-                "badRowsPath",
+                option,
                 f"{text!r} is not a folder of the file system: {scheme[1]} is not supported",
                 "Set a folder that driver and executors share: /mnt/bad or file:///mnt/bad.",
             )
         path = unquote(parts.path)
     if not path:
-        raise bad_option("badRowsPath", "the path is empty")
+        raise bad_option(option, "the path is empty")
     return str(Path(path).absolute())
 
 
