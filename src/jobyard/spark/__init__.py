@@ -13,6 +13,7 @@ except ModuleNotFoundError as _fault:
     ) from None
 
 from jobyard.client.errors import JobyardError
+from jobyard.spark.archive.replay import ReplayResult, replay
 from jobyard.spark.enqueue import EnqueueResult, enqueue
 from jobyard.spark.mirror import mirror
 from jobyard.spark.session import register, session
@@ -23,8 +24,10 @@ __all__ = [
     "EnqueueResult",
     "JobyardError",
     "JobyardSource",
+    "ReplayResult",
     "enqueue",
     "mirror",
     "register",
+    "replay",
     "session",
 ]

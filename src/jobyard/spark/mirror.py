@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as f
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 # A batch is one transaction of the target, which holds 100,000 records by default.
@@ -37,23 +37,28 @@ def mirror(  # noqa: PLR0913  a copy has two ends
     reader = reader.option("startingOffsets", "earliest")
     reader = reader.option("maxOffsetsPerTrigger", OFFSETS_PER_TRIGGER)
     reader = reader.options(**(source_options or {}))
+    writer = copies(reader.load()).writeStream.format("jobyard").option("url", target_url)
+    writer = writer.option("topic", target_topic).options(**(target_options or {}))
+    writer = writer.option("checkpointLocation", checkpoint)
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime="1 second").start()
+
+
+def copies(rows: "DataFrame", *more: "Column") -> "DataFrame":
+    """Return records of a topic as they are written to another one, with where they are from."""
     origin = f.create_map(
         f.lit("origin_topic"), f.col("topic"),
         f.lit("origin_seq"), f.col("seq").cast("string"),
         f.lit("origin_ts"), f.unix_millis("ts").cast("string"),
     )  # fmt: skip
     own = f.map_filter("headers", lambda name, _: ~name.startswith("origin_"))
-    copied = reader.load().select(
+    return rows.select(
         "value",
         f.col("key").cast("string").alias("tag"),
         "node",
         f.map_concat(f.coalesce(own, f.create_map().cast("map<string,string>")), origin).alias(
             "headers"
         ),
+        *more,
     )
-    writer = copied.writeStream.format("jobyard").option("url", target_url)
-    writer = writer.option("topic", target_topic).options(**(target_options or {}))
-    writer = writer.option("checkpointLocation", checkpoint)
-    if available_now:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime="1 second").start()

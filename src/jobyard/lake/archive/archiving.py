@@ -167,7 +167,7 @@ class Archiver:
 
     def run_once(self) -> Archived:
         """Copy everything that is there by now."""
-        # Set again, as somebody may have removed it, or its hold was broken.
+        # Set again, as it may have been removed, or its hold was broken.
         self._held = None
         extent = self._held_extent()
         begin = self._begin(extent)
@@ -399,5 +399,3 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     for end, day in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
         yield day, batch.slice(first, end - first)
         first = end
-
-

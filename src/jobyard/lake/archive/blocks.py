@@ -165,6 +165,8 @@ class CheckedFile(io.RawIOBase):
         for block in range(first, last + 1):
             piece = view[block * BLOCK_BYTES - begin : (block + 1) * BLOCK_BYTES - begin]
             if zlib.crc32(piece) != self._sums[block]:
-                place = f"between bytes {block * BLOCK_BYTES} and {block * BLOCK_BYTES + len(piece)}"
+                place = (
+                    f"between bytes {block * BLOCK_BYTES} and {block * BLOCK_BYTES + len(piece)}"
+                )
                 raise damaged(self._path, f"is damaged {place}")
         return view

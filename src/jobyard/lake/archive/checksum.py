@@ -56,9 +56,7 @@ class _ColumnHash:
             self._values.update(_fixed(pc.fill_null(whole, 0) if whole.null_count else whole))
 
     def text(self) -> str:
-        return " ".join(
-            part.hexdigest() for part in (self._valid, self._lengths, self._values)
-        )
+        return " ".join(part.hexdigest() for part in (self._valid, self._lengths, self._values))
 
 
 def _fixed(values: pa.Array) -> memoryview:

@@ -1,6 +1,6 @@
-"""The list of the files of one topic: what readers trust, and the archiver extends.
+r"""The list of the files of one topic: what readers trust, and the archiver extends.
 
-    <BLAKE2b of the rest, in hex>\\n
+    <BLAKE2b of the rest, in hex>\n
     {"v":1,"topic":"clicks","files":[...]}
 
 It is replaced as a whole by one rename, after the files that it names are durable. So every reader

@@ -68,7 +68,7 @@ class PartFile:
             begin.schema,
             compression="zstd",
             use_dictionary=[name for name in names if name not in _UNIQUE],
-            column_encoding={name: _DELTA for name in _RISING},
+            column_encoding=dict.fromkeys(_RISING, _DELTA),
         )
 
     def abandon(self) -> None:
@@ -85,7 +85,7 @@ class PartFile:
         groups = len(self._groups) + 2
         coming = (self._waiting_bytes + rows.nbytes) * _GROWTH
         footer = (groups + 2) * columns * _NOTE_BYTES + len(rows.schema.to_string())
-        return self._sink.size + coming + footer + 4096 <= self._bytes_max
+        return bool(self._sink.size + coming + footer + 4096 <= self._bytes_max)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows, all of them of the file's day."""

@@ -56,7 +56,7 @@ class ArchiveBatchReader(BatchReader):
             if self.bounds.allows(topic):
                 start = lives.place(topic, options.starting or FIRST, "startingOffsets")
                 end = lives.place(topic, options.ending or LAST, "endingOffsets")
-                yield from _between(topic, each, start, end)
+                yield from between(topic, each, start, end)
 
 
 @final
@@ -69,7 +69,7 @@ class PushingArchiveReader(ArchiveBatchReader):
         return filters
 
 
-def _between(
+def between(
     topic: str, lives: list[TopicLife], start: Reached, end: Reached
 ) -> Iterator[SeqRange]:
     """Yield what lies between two places, life by life."""

@@ -157,7 +157,9 @@ class TopicLives:
                     option, f"{topic} has no seq {seq} yet: the next one is {extent.next_seq}"
                 ).within(topic=topic)
             return Reached(extent.incarnation, max(seq, 1))
-        raise bad_option(option, f"it has no offset of {topic}", "Name every topic: -2 is earliest.")
+        raise bad_option(
+            option, f"it has no offset of {topic}", "Name every topic: -2 is earliest."
+        )
 
 
 def _first(lives: list[TopicLife]) -> Reached:

@@ -70,9 +70,7 @@ def _continues(last: SeqRange, piece: SeqRange) -> bool:
     )  # fmt: skip
 
 
-def _pieces(
-    wanted: SeqRange, index: TopicIndex, size: int, limits: Limits
-) -> Iterator[SeqRange]:
+def _pieces(wanted: SeqRange, index: TopicIndex, size: int, limits: Limits) -> Iterator[SeqRange]:
     """Yield a range in pieces that end where row groups do; smaller ones if that is asked for."""
     after = wanted.after_seq
     for end in (*_ends(wanted, index), wanted.to_seq):

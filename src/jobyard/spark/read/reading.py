@@ -106,6 +106,4 @@ class _PartitionSource:
 
     def _begin(self, wanted: SeqRange) -> BatchSource:
         self._topic = wanted.topic
-        return self._reading.opened(
-            self._client, wanted, self._query, self._closed, self._losses
-        )
+        return self._reading.opened(self._client, wanted, self._query, self._closed, self._losses)

@@ -85,9 +85,7 @@ class TopicStates:
         """Return the seq of the first record at or after a time; the next seq if there is none."""
         return self._client.get(topic_path(topic, "seq"), {"ts": ts_ms}).number("seq")
 
-    def place(
-        self, topic: str, state: TopicExtent, position: Position, option: str
-    ) -> Reached:
+    def place(self, topic: str, state: TopicExtent, position: Position, option: str) -> Reached:
         """Return the next seq to be read from a position; of an end, the first one not read."""
         return Reached(state.incarnation, _place(self, topic, state, position, option))
 
