@@ -237,6 +237,11 @@ class Archiver:
         """Begin a file."""
         return PartFile(self._file.folder, begin, self._rules.file_bytes)
 
+    @property
+    def piece_bytes(self) -> int:
+        """Return how much of a batch is added to a file at once."""
+        return self._rules.file_bytes // 8
+
     def _append(self, entry: FileEntry) -> None:
         index = self._index.with_file(entry)
         self._file.store(index)
@@ -248,12 +253,11 @@ class Archiver:
         listed = {file.name for file in index.files}
         found = sorted(self._file.folder.glob(f"date=*/*{SUFFIX}"))
         unlisted = [path for path in found if f"{path.parent.name}/{path.name}" not in listed]
-        if unlisted and not index.files and len(found) > 1:
-            raise differs(
-                self.topic,
-                f"{self._file.path} is missing, and there are {len(found)} files",
-                "Restore it from a backup, or archive into another folder.",
-            )
+        if not self._file.path.is_file():
+            if found:
+                raise damaged(self._file.path, f"is missing, and there are {len(found)} files")
+            # Before any file, so that files without a list mean that it was removed.
+            self._file.store(index)
         for path in unlisted:
             entry = entry_of(self._file.folder, path, self.topic)
             check_file(self._file.folder, self.topic, entry)
@@ -356,7 +360,7 @@ class _Copy:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add rows; a file ends where its day does, or its room."""
-        for day, rows in _by_day(batch):
+        for day, rows in _pieces(batch, self._archiver.piece_bytes):
             part = self._part
             if part is not None and (part.begin.day != day or not part.has_room(rows)):
                 self.close(part.last_seq)
@@ -389,13 +393,19 @@ class _Copy:
         return Begin(topic, self._incarnation, bare, day, self._after_seq, self._gap)
 
 
-def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each day, in order; a clock that is set back may show a day twice."""
+def _pieces(batch: pa.RecordBatch, size: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield rows of one day each, in order; a clock that is set back may show a day twice.
+
+    Pieces have about this size at most, so that a file need not take more than it may hold.
+    """
     if batch.num_rows == 0:
         return
     days = pc.divide(batch.column("ts").cast(pa.int64()), DAY_US)
     runs = pc.run_end_encode(days)
     first = 0
     for end, day in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
-        yield day, batch.slice(first, end - first)
+        rows = batch.slice(first, end - first)
+        count = max(rows.num_rows * size // max(rows.nbytes, 1), 1)
+        for at in range(0, rows.num_rows, count):
+            yield day, rows.slice(at, count)
         first = end

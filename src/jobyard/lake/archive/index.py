@@ -164,8 +164,10 @@ def topic_of(path: Path) -> str:
     """Return the topic that a list is of, by what it says."""
     try:
         return str(json.loads(path.read_bytes().partition(b"\n")[2])["topic"])
+    except FileNotFoundError:
+        raise damaged(path, "is missing") from None
     except (OSError, ValueError, KeyError, TypeError):
-        raise damaged(path, "is damaged or missing") from None
+        raise damaged(path, "is damaged") from None
 
 
 def sync_folder(folder: Path) -> None:
