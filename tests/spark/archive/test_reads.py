@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.datasource import GreaterThan, LessThan
 
@@ -39,9 +39,14 @@ class Joined:
             archive(client, self.topic.name, self.folder, ArchiveRules(file_bytes=64 << 10))
 
     def make_again(self) -> None:
+        if not self.topic.lives[-1]:
+            # A life without a record is in no archive, so that a reader in it has lost its place.
+            self.topic.fill(1)
         self.archive()
         self.topic.remove()
         self.topic.make()
+        # Holds what is written to the new life from now on.
+        self.archive()
 
     def options(self, **more: str) -> dict[str, str]:
         return {"topic": self.topic.name, "archivePath": str(self.folder), **more}
@@ -159,7 +164,7 @@ def test_what_neither_of_both_has_is_lost(joined: Joined, allowed: str) -> None:
     joined.archive()
     joined.topics.ask("DELETE", f"/v0/topics/{joined.topic.name}/cursors/archive")
     joined.topic.fill(50)
-    error = joined.fails()
+    error = joined.fails(minPartitions="1")
     assert error.code == Code.DATA_LOSS
     assert "records 51 to 90" in error.message
     left = [*range(1, 51), *range(91, 101)]
@@ -195,11 +200,11 @@ def test_a_topic_that_is_gone_is_still_in_the_archive(joined: Joined) -> None:
     query = Query(joined.url, startingOffsets="earliest", **joined.options())
     joined.topic.remove()
     assert joined.read() == joined.seqs()
-    assert [len(each) for each in query.until_end() if each] == [30]
-    query.stop()
+    assert len(query.batch()) == 30
     # A stream that waits for more of it must not wait in silence.
     with pytest.raises(JobyardError, match="was deleted"):
         query.plan()
+    query.stop()
 
 
 def test_a_stream_that_read_beyond_the_archive_loses_what_was_deleted(joined: Joined) -> None:
@@ -225,9 +230,11 @@ ACTIONS = st.lists(
     max_size=8,
 )
 QUIET = settings(
-    max_examples=40,
+    max_examples=15,
     deadline=None,
     derandomize=True,
+    # A smaller example takes minutes to find, each of many reads.
+    phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
@@ -250,13 +257,11 @@ def test_any_start_and_end_give_what_was_written(
     for action, count in actions:
         act(joined, action, count)
     lives = [[row["seq"] for row in life] for life in joined.topic.lives]
-    # A life without a record is in no archive, and its place is that of the next one.
-    known = [life for life in lives[:-1] if life] + [lives[-1]]
-    first = drawn.draw(st.integers(0, len(known) - 1))
-    last = drawn.draw(st.integers(first, len(known) - 1))
-    start = drawn.draw(st.integers(1, len(known[first]) + 1))
-    end = drawn.draw(st.integers(1, len(known[last]) + 1))
-    flat = [(life, seq) for life, each in enumerate(known) for seq in each]
+    first = drawn.draw(st.integers(0, len(lives) - 1))
+    last = drawn.draw(st.integers(first, len(lives) - 1))
+    start = drawn.draw(st.integers(1, len(lives[first]) + 1))
+    end = drawn.draw(st.integers(1, len(lives[last]) + 1))
+    flat = [(life, seq) for life, each in enumerate(lives) for seq in each]
     wanted = [seq for life, seq in flat if (first, start) <= (life, seq) < (last, end)]
     size = drawn.draw(st.sampled_from(["7", "1000"]))
     found = joined.read(
@@ -286,24 +291,21 @@ def test_a_stream_gives_what_was_written_while_the_archiver_runs(
     query = Query(yard.url, startingOffsets="earliest", **options)
     found: list[int] = []
     left = list(after)
-    # Nothing is added to a life that a stream has left: what is deleted before it was archived
-    # is lost, which other tests are about.
-    while True:
-        end = query.plan()
-        if left and drawn.draw(st.booleans()):
-            act(joined, *left.pop(0))
-        if left and end == query.at:
-            act(joined, *left.pop(0))
-            continue
-        if end == query.at:
-            break
-        found += [seq for _, seq in query.rows(query.at, end)]
-        query.at = end
-        if drawn.draw(st.booleans()):
-            # A new driver, with the offsets of the last one.
-            query.stop()
-            query = Query(yard.url, query.at, **options)
-    query.stop()
+    try:
+        while True:
+            end = query.plan()
+            if left and (end == query.at or drawn.draw(st.booleans())):
+                act(joined, *left.pop(0))
+            elif end == query.at:
+                break
+            found += [seq for _, seq in query.rows(query.at, end)]
+            query.at = end
+            if drawn.draw(st.booleans()):
+                # A new driver, with the offsets of the last one.
+                query.stop()
+                query = Query(yard.url, query.at, **options)
+    finally:
+        query.stop()
     assert found == joined.seqs()
 
 
