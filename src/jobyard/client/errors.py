@@ -39,6 +39,14 @@ class Code:
     LAKE_FULL: Final = "lake_full"
     # What is to enter the tables does not fit them.
     BAD_BATCH: Final = "bad_batch"
+    # A file of an archive is not as it was written, or is missing.
+    ARCHIVE_DAMAGED: Final = "archive_damaged"
+    # This machine cannot reach the archive, or understand it.
+    ARCHIVE_NOT_FOUND: Final = "archive_not_found"
+    # Another process writes to it.
+    ARCHIVE_LOCKED: Final = "archive_locked"
+    # It is of another topic, or of an older copy of it.
+    ARCHIVE_DIFFERS: Final = "archive_differs"
 
 
 @final

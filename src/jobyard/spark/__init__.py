@@ -13,6 +13,7 @@ except ModuleNotFoundError as _fault:
     ) from None
 
 from jobyard.client.errors import JobyardError
+from jobyard.spark.archive.replay import ReplayResult, replay
 from jobyard.spark.enqueue import EnqueueResult, enqueue
 from jobyard.spark.mirror import mirror
 from jobyard.spark.raising import error_of
@@ -24,9 +25,11 @@ __all__ = [
     "EnqueueResult",
     "JobyardError",
     "JobyardSource",
+    "ReplayResult",
     "enqueue",
     "error_of",
     "mirror",
     "register",
+    "replay",
     "session",
 ]

@@ -15,7 +15,7 @@ from jobyard.spark.options import TARGET_TOKEN_VARIABLE, URL_VARIABLE
 from jobyard.spark.write.records import HEADERS_COUNT_MAX, HEADERS_SIZE_MAX, VALUE_MAX
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 # A batch is one transaction of the target, which holds 100,000 records by default.
@@ -50,20 +50,25 @@ def mirror(  # noqa: PLR0913  a copy has two ends
     reader = reader.option("startingOffsets", "earliest")
     reader = reader.option("maxOffsetsPerTrigger", OFFSETS_PER_TRIGGER)
     reader = reader.options(**(source_options or {}))
-    copied = reader.load().select(
+    writer = copies(reader.load()).writeStream.format("jobyard").option("url", target_url)
+    writer = writer.option("topic", target_topic).options(**to_target)
+    writer = writer.option("checkpointLocation", checkpoint)
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime="1 second").start()
+
+
+def copies(rows: "DataFrame", *more: "Column") -> "DataFrame":
+    """Return records of a topic as they are written to another one, with where they are from."""
+    return rows.select(
         # Written by nobody; it names a record that cannot be written.
         "seq",
         "value",
         f.col("key").cast("string").alias("tag"),
         "node",
         _headers().alias("headers"),
+        *more,
     )
-    writer = copied.writeStream.format("jobyard").option("url", target_url)
-    writer = writer.option("topic", target_topic).options(**to_target)
-    writer = writer.option("checkpointLocation", checkpoint)
-    if available_now:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime="1 second").start()
 
 
 def _headers() -> "Column":

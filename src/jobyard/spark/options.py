@@ -17,6 +17,7 @@ from jobyard.client import Token, YardClient
 from jobyard.client.errors import JobyardError, bad_option
 from jobyard.spark.read.losses import OF_BATCH, OF_JOBS, OF_STREAM, LossRule
 from jobyard.spark.read.positions import Position, duration_ms, parse_offsets, parse_time
+from jobyard.spark.write.bad_files import local_folder
 
 EVENTS_TOPIC: Final = "_events"
 URL_VARIABLE: Final = "JOBYARD_URL"
@@ -35,7 +36,7 @@ NAMES: Final = (
     *("minPartitions", "maxRecordsPerPartition", "maxConcurrentExports"),
     *("failOnDataLoss", "includeHeaders", "includePayload", "kafkaNames"),
     *("consumer", "hold", "pollIntervalMs", "timeoutMs", "maxRetries", "pushdown"),
-    "compress",
+    *("compress", "archivePath", "archiveOnly"),
 )
 NOT_COMPRESSED: Final = "none"
 ZSTD: Final = "zstd"
@@ -116,6 +117,9 @@ class ReadOptions:
     pushdown: bool = False
     # How the server compresses exports; empty for not at all.
     codec: str = ""
+    # The folder of an archive that is read before, or instead of, the yard; empty for none.
+    archive_path: str = ""
+    is_archive_only: bool = False
 
     def export_query(self) -> dict[str, str]:
         """Return the parameters that every export of this read has."""
@@ -209,14 +213,24 @@ def read_options(
                 "Leave it out, or read with spark.readStream.")  # fmt: skip
     if subject == "jobs":
         _refuse(given, ("startingOffsets", "endingOffsets", "startingTimestamp",
-                        "endingTimestamp", "kafkaNames"), "a snapshot of jobs has no offsets",
+                        "endingTimestamp", "kafkaNames", "archivePath"),
+                "a snapshot of jobs has no offsets and no archive",
                 "Leave it out, and filter the rows.")  # fmt: skip
     elif given.has("states"):
         raise bad_option(
             "states", "only jobs have states", "Set jobs to the queue instead of a topic."
         )
+    is_archive_only = given.flag("archiveOnly", otherwise=False)
+    if is_archive_only and not given.has("archivePath"):
+        raise bad_option(
+            "archiveOnly", "no archive is named", "Set archivePath to the folder to read."
+        )
+    if is_archive_only and is_stream:
+        raise bad_option(
+            "archiveOnly", "a stream reads the server behind its archive", "Leave it out."
+        )
     return ReadOptions(
-        connecting=connecting(given, token),
+        connecting=Connecting("", None) if is_archive_only else connecting(given, token),
         is_stream=bool(is_stream),
         topics=topics,
         pattern=pattern,
@@ -234,6 +248,8 @@ def read_options(
         poll_interval_ms=given.number("pollIntervalMs", 200),
         pushdown=given.flag("pushdown", otherwise=False),
         codec=_codec(given),
+        archive_path=_archive(given),
+        is_archive_only=is_archive_only,
     )
 
 
@@ -401,6 +417,12 @@ def _codec(given: Given) -> str:
             f"Set compress to {ZSTD} for slow links, or leave it out.",
         )
     return "" if codec == NOT_COMPRESSED else codec
+
+
+def _archive(given: Given) -> str:
+    if not given.has("archivePath"):
+        return ""
+    return local_folder(given.text("archivePath"), "archivePath")
 
 
 def _states(given: Given) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from jobyard.client.errors import JobyardError, bad_option
+from jobyard.spark.archive.batch import ArchiveBatchReader, PushingArchiveReader
+from jobyard.spark.archive.stream import ArchiveStreamReader
 from jobyard.spark.options import ReadOptions, read_options, take_token
 from jobyard.spark.raising import raised_short
 from jobyard.spark.read.batch import BatchReader, PushingBatchReader
@@ -51,7 +53,11 @@ class JobyardSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch."""
         options = self._read_options(is_stream=False)
-        kind = PushingBatchReader if options.pushdown and plans_with_filters() else BatchReader
+        is_pushing = options.pushdown and plans_with_filters()
+        if options.archive_path:
+            kind: type[BatchReader] = PushingArchiveReader if is_pushing else ArchiveBatchReader
+        else:
+            kind = PushingBatchReader if is_pushing else BatchReader
         return kind(options, Table(options, schema))
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802  Spark's name
@@ -61,7 +67,8 @@ class JobyardSource(DataSource):
         """
         try:
             options = self._read_options(is_stream=True)
-            return TopicStreamReader(options, Table(options, schema))
+            kind = ArchiveStreamReader if options.archive_path else TopicStreamReader
+            return kind(options, Table(options, schema))
         except JobyardError as error:
             return RefusedStreamReader(error)
 

@@ -5,7 +5,7 @@ while the session's setting for that is off, and because Spark 4.3 plans a table
 pushed down for one query is left out of all later ones that use the same `load()`.
 """
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import Final, final
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from jobyard.spark.read.probe import check_present
 from jobyard.spark.read.pushdown import Bounds, bounds_of
 from jobyard.spark.read.ranges import SeqRange, split
 from jobyard.spark.read.reading import Reading
-from jobyard.spark.read.states import TopicExtent, TopicStates, check_names, no_topic, place
+from jobyard.spark.read.states import TopicExtent, TopicStates, check_names, no_topic
 
 FIRST: Final = Position(edge=EARLIEST)
 LAST: Final = Position(edge=LATEST)
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
         with self.options.connecting.client() as client:
             found = _job_ranges(client, self.options) if self.options.jobs else self._ranges(client)
             # Asked for one by one, so within the life of the connection.
-            ranges = [self._cut(each) for each in found]
+            ranges = [self.cut(each) for each in found]
         return list(split(ranges, self.options.limits))
 
     @rows_raised_short
@@ -53,7 +53,12 @@ class BatchReader(DataSourceReader):
         """Yield the rows of one partition."""
         options = self.options
         query = {**options.export_query(), **self.bounds.query(options)}
-        return Reading(options.connecting, self.table, query, options.loss_rule).read(partition)
+        return self.reading(query).read(partition)
+
+    def reading(self, query: Mapping[str, str]) -> Reading:
+        """Return how partitions are read."""
+        options = self.options
+        return Reading(options.connecting, self.table, query, options.loss_rule)
 
     def _ranges(self, client: YardClient) -> Iterator[SeqRange]:
         options = self.options
@@ -72,14 +77,14 @@ class BatchReader(DataSourceReader):
         self, client: YardClient, states: TopicStates, topic: str, state: TopicExtent
     ) -> SeqRange:
         options = self.options
-        start = place(states, topic, state, options.starting or FIRST, "startingOffsets")
-        end = place(states, topic, state, options.ending or LAST, "endingOffsets")
+        start = states.place(topic, state, options.starting or FIRST, "startingOffsets").next_seq
+        end = states.place(topic, state, options.ending or LAST, "endingOffsets").next_seq
         wanted = SeqRange(topic, state.incarnation, start - 1, max(end - 1, start - 1))
         if start < state.first_seq:
-            check_present(client, self._cut(wanted), states.losses)
+            check_present(client, self.cut(wanted), states.losses)
         return wanted
 
-    def _cut(self, wanted: SeqRange) -> SeqRange:
+    def cut(self, wanted: SeqRange) -> SeqRange:
         """Return the part of a range that the filters leave."""
         after = max(wanted.after_seq, min(self.bounds.seq_min - 1, wanted.to_seq))
         return wanted._replace(

@@ -50,6 +50,11 @@ class RangeExport:
         # Of the present stream.
         self._rows = 0
 
+    @property
+    def reached(self) -> int:
+        """Return the last seq that was handed out."""
+        return self._reached
+
     def next_batch(self) -> pa.RecordBatch | None:
         """Return the next rows; None at the end of the range."""
         while not self._is_done:

@@ -19,6 +19,8 @@ class SeqRange(NamedTuple):
     incarnation: str
     after_seq: int
     to_seq: int
+    # How far an archive had it when the read was planned; 0 for not at all.
+    archived_to: int = 0
 
     @property
     def size(self) -> int:

@@ -16,7 +16,7 @@ from jobyard.spark.options import Connecting
 from jobyard.spark.read.columns import Table
 from jobyard.spark.read.export import RangeExport
 from jobyard.spark.read.losses import Losses, LossRule
-from jobyard.spark.read.prefetch import PARK_S, ROOM_BYTES, Prefetch
+from jobyard.spark.read.prefetch import PARK_S, ROOM_BYTES, BatchSource, Prefetch
 from jobyard.spark.read.ranges import SeqPartition, SeqRange
 
 
@@ -50,6 +50,20 @@ class Reading:
             finally:
                 ahead.close()
 
+    def opened(
+        self,
+        client: YardClient,
+        wanted: SeqRange,
+        query: Mapping[str, str],
+        closed: threading.Event,
+        losses: Losses,
+    ) -> BatchSource:
+        """Return the rows of one range."""
+        return RangeExport(
+            client, wanted, query, closed.wait,
+            retries_max=self.connecting.retries_max, losses=losses,
+        )  # fmt: skip
+
 
 @final
 class _PartitionSource:
@@ -67,7 +81,7 @@ class _PartitionSource:
         self._closed = closed
         self._left = list(reversed(ranges))
         self._topic = ""
-        self._export: RangeExport | None = None
+        self._export: BatchSource | None = None
         self._losses = Losses(reading.loss_rule)
         self._query = {**reading.query, "columns": ",".join(reading.table.sources())}
 
@@ -90,13 +104,6 @@ class _PartitionSource:
         if self._export is not None:
             self._export.park()
 
-    def _begin(self, wanted: SeqRange) -> RangeExport:
+    def _begin(self, wanted: SeqRange) -> BatchSource:
         self._topic = wanted.topic
-        return RangeExport(
-            self._client,
-            wanted,
-            self._query,
-            self._closed.wait,
-            retries_max=self._reading.connecting.retries_max,
-            losses=self._losses,
-        )
+        return self._reading.opened(self._client, wanted, self._query, self._closed, self._losses)

@@ -7,6 +7,7 @@ share the names' common beginning. Holds no state between calls.
 import difflib
 import re
 import time
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from jobyard.client import Answer, JobyardError, YardClient
@@ -14,7 +15,9 @@ from jobyard.client.calls import topic_path
 from jobyard.client.errors import bad_option
 from jobyard.spark.options import EVENTS_TOPIC, ReadOptions
 from jobyard.spark.read.losses import Losses, made_again
+from jobyard.spark.read.offsets import Reached
 from jobyard.spark.read.positions import EARLIEST, Position
+from jobyard.spark.read.ranges import SeqRange
 
 _PAGE_SIZE: Final = 1000
 _LOG: Final = "log"
@@ -83,6 +86,28 @@ class TopicStates:
     def seq_at(self, topic: str, ts_ms: int) -> int:
         """Return the seq of the first record at or after a time; the next seq if there is none."""
         return self._client.get(topic_path(topic, "seq"), {"ts": ts_ms}).number("seq")
+
+    def place(self, topic: str, state: TopicExtent, position: Position, option: str) -> Reached:
+        """Return the next seq to be read from a position; of an end, the first one not read."""
+        return Reached(state.incarnation, _place(self, topic, state, position, option))
+
+    # What follows is about records that are kept elsewhere as well: here none are.
+
+    def seen_from(
+        self,
+        topics: Mapping[str, Reached],  # noqa: ARG002  for those that know more lives
+        found: dict[str, TopicExtent],
+    ) -> dict[str, TopicExtent]:
+        """Return topics as a reader sees them that has reached these places."""
+        return found
+
+    def follows(self, topic: str, reached: Reached, state: TopicExtent) -> bool:  # noqa: ARG002
+        """Return whether nothing is lost between a place in one life and the next life."""
+        return False
+
+    def is_kept(self, wanted: SeqRange) -> bool:  # noqa: ARG002  see above
+        """Return whether a range can be read although the topic may not have it."""
+        return False
 
     def _one(self, topic: str, after_seq: int, wait_ms: int) -> dict[str, TopicExtent]:
         query = {"after_seq": after_seq, "wait_ms": wait_ms} if wait_ms > 0 else None
@@ -156,10 +181,9 @@ def no_topic(topic: str, url: str, *, is_stream: bool) -> JobyardError:
     )
 
 
-def place(
+def _place(
     states: TopicStates, topic: str, state: TopicExtent, position: Position, option: str
 ) -> int:
-    """Return the next seq to be read from a position; of an end, the first one not read."""
     if position.by_topic:
         return _given_seq(states.losses, topic, state, position, option)
     if position.newest_count:

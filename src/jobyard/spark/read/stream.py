@@ -8,7 +8,7 @@ since.
 """
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any, Final, final
 
 import pyarrow as pa
@@ -39,7 +39,6 @@ from jobyard.spark.read.states import (
     TopicStates,
     check_names,
     no_topic,
-    place,
 )
 
 NOW: Final = Position(edge=LATEST)
@@ -104,14 +103,25 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Form, end: Form) -> list[InputPartition]:
         """Return what the tasks of a batch read."""
         ranges = self._drive().ranges(parse_stored(start), parse_stored(end))
+        return self.divided(ranges)
+
+    def divided(self, ranges: list[SeqRange]) -> list[InputPartition]:
+        """Return partitions that cover some ranges."""
         return list(split(ranges, self.options.limits))
 
     @rows_raised_short
     def read(self, partition: InputPartition) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of one partition."""
+        return self.reading(self.options.export_query()).read(partition)
+
+    def reading(self, query: Mapping[str, str]) -> Reading:
+        """Return how partitions are read."""
         options = self.options
-        query = options.export_query()
-        return Reading(options.connecting, self.table, query, options.loss_rule).read(partition)
+        return Reading(options.connecting, self.table, query, options.loss_rule)
+
+    def states(self, client: YardClient, losses: Losses) -> TopicStates:
+        """Return what is asked for topics."""
+        return TopicStates(client, self.options, losses)
 
     @raised_short
     def commit(self, end: Form) -> None:
@@ -125,7 +135,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _drive(self) -> "_Driver":
         if self._driver is None:
-            self._driver = _Driver(self.options)
+            client = self.options.connecting.client()
+            losses = Losses(self.options.loss_rule)
+            self._driver = _Driver(self.options, client, self.states(client, losses))
         return self._driver
 
 
@@ -153,11 +165,11 @@ class RefusedStreamReader(TopicStreamReader):
 class _Driver:
     """What one query knows of its topics."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, client: YardClient, states: TopicStates) -> None:
         self._options = options
-        self._client: YardClient = options.connecting.client()
-        self._losses = Losses(options.loss_rule)
-        self._states = TopicStates(self._client, options, self._losses)
+        self._client = client
+        self._losses = states.losses
+        self._states = states
         self._found: dict[str, TopicExtent] = {}
         # When they were asked for last, and when the answer came.
         self._asked_s = self._found_s = -1e9
@@ -186,10 +198,7 @@ class _Driver:
             check_names(options.starting, list(found), "startingOffsets")
             self._initial = StreamOffsets(
                 {
-                    topic: Reached(
-                        state.incarnation,
-                        place(self._states, topic, state, position, "startingOffsets"),
-                    )
+                    topic: self._states.place(topic, state, position, "startingOffsets")
                     for topic, state in found.items()
                 }
             )
@@ -208,6 +217,7 @@ class _Driver:
             self._has_begun = True
             return start
         found = self._target if self._target is not None else self._news(start)
+        found = self._states.seen_from(start.topics, found)
         begins: dict[str, Reached] = {}
         ends: dict[str, Reached] = {}
         for topic, reached in self._known(start, found).items():
@@ -288,6 +298,8 @@ class _Driver:
     def _is_there(self, wanted: SeqRange) -> bool:
         """Return whether a range can be read, as far as is known before a task begins."""
         topic, begin_seq = wanted.topic, wanted.after_seq + 1
+        if self._states.is_kept(wanted):
+            return True
         state = self._found.get(topic)
         if state is None:
             # The batch of an earlier run may have a topic that is not looked for any more.
@@ -394,7 +406,8 @@ class _Driver:
             self._losses.meet(deleted(topic, reached.next_seq))
             return None if self._options.pattern else reached
         if state.incarnation != reached.incarnation:
-            self._losses.meet(made_again(topic, reached.next_seq))
+            if not self._states.follows(topic, reached, state):
+                self._losses.meet(made_again(topic, reached.next_seq))
             return Reached(state.incarnation, state.first_seq)
         if state.next_seq >= reached.next_seq:
             return reached

@@ -23,7 +23,7 @@ _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 PartFields = dict[str, object]
 
 
-def local_folder(text: str) -> str:
+def local_folder(text: str, option: str = "badRowsPath") -> str:
     """Return the folder that a path or a `file:` URI names; refuse what is no folder here."""
     scheme = _URI.match(text)
     if scheme is None:
@@ -32,7 +32,7 @@ def local_folder(text: str) -> str:
         parts = urlsplit(text)
         if scheme[1].lower() != "file" or parts.netloc not in ("", "localhost"):
             raise bad_option(
-                "badRowsPath",
+                option,
                 # What holds an @ may hold a password, and is not repeated.
                 f"{'it' if '@' in text else repr(text)} is not a folder of the file system: "
                 f"{scheme[1]} is not supported",
@@ -40,7 +40,7 @@ def local_folder(text: str) -> str:
             )
         path = unquote(parts.path)
     if not path:
-        raise bad_option("badRowsPath", "the path is empty", "Set it to a folder, or leave it out.")
+        raise bad_option(option, "the path is empty", "Set it to a folder, or leave it out.")
     return str(Path(path).absolute())
 
 
