@@ -14,17 +14,24 @@ except ModuleNotFoundError as _fault:
 
 from jobyard.client.errors import JobyardError
 from jobyard.spark.enqueue import EnqueueResult, enqueue
+from jobyard.spark.fleet.jobs import Backoff, Bury, Job, Retry
+from jobyard.spark.fleet.work import work
 from jobyard.spark.mirror import mirror
 from jobyard.spark.session import register, session
 from jobyard.spark.source import FORMAT, JobyardSource
 
 __all__ = [
     "FORMAT",
+    "Backoff",
+    "Bury",
     "EnqueueResult",
+    "Job",
     "JobyardError",
     "JobyardSource",
+    "Retry",
     "enqueue",
     "mirror",
     "register",
     "session",
+    "work",
 ]

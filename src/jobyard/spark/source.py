@@ -12,7 +12,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from jobyard.client.errors import bad_option
-from jobyard.spark.options import ReadOptions, read_options, take_token
+from jobyard.spark.fleet import columns as job_columns
+from jobyard.spark.fleet.ends import check_columns as check_ends
+from jobyard.spark.fleet.options import claim_options, end_options, is_claims, is_ends
+from jobyard.spark.fleet.sink import EndsWriter
+from jobyard.spark.fleet.source import ClaimStreamReader
+from jobyard.spark.options import ReadOptions, cores, read_options, take_token
 from jobyard.spark.read.batch import BatchReader, PushingBatchReader
 from jobyard.spark.read.columns import Table, schema_of, table_of
 from jobyard.spark.read.stream import TopicStreamReader
@@ -39,18 +44,29 @@ class JobyardSource(DataSource):
 
     def schema(self) -> StructType:
         """Return all columns of what is read."""
+        if is_claims(self.options):
+            return job_columns.job_schema()
         # Spark asks for it without saying what for: what only a stream or only a batch
         # may have is checked with the reader.
         return schema_of(table_of(self._read_options(is_stream=None)))
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch."""
+        if is_claims(self.options):
+            raise bad_option(
+                "queue", "claims are a stream", "Use readStream, or the option jobs for a snapshot."
+            )
         options = self._read_options(is_stream=False)
         kind = PushingBatchReader if options.pushdown and plans_with_filters() else BatchReader
         return kind(options, Table(options, schema))
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802  Spark's name
+    def streamReader(  # noqa: N802  Spark's name
+        self, schema: StructType
+    ) -> TopicStreamReader | ClaimStreamReader:
         """Return the reader of a stream."""
+        if is_claims(self.options):
+            claims = claim_options(self.options, self._token, cores())
+            return ClaimStreamReader(claims, job_columns.arrow_schema(schema))
         options = self._read_options(is_stream=True)
         return TopicStreamReader(options, Table(options, schema))
 
@@ -60,12 +76,15 @@ class JobyardSource(DataSource):
             raise bad_option("mode", "topics are only appended to", 'Write .mode("append").')
         return BatchWriter(self._write_options(schema))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001  Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | EndsWriter:  # noqa: N802, FBT001  Spark's
         """Return the writer of a stream."""
         if overwrite:
             raise bad_option(
                 "outputMode", "topics are only appended to", 'Write .outputMode("append").'
             )
+        if is_ends(schema):
+            check_ends(schema)
+            return EndsWriter(end_options(self.options, self._token))
         if write_options(self.options, self._token).txn:
             raise bad_option("txn", "the transactions of a stream are named by its batches")
         return StreamWriter(self._write_options(schema))
