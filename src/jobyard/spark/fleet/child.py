@@ -27,8 +27,8 @@ import pyarrow as pa
 from jobyard.spark.fleet.calls import Calls, JobOutcome, as_columns
 
 # A length, and what follows it: a batch, outcomes, or the end of a batch.
-_HEAD: Final = struct.Struct("<Q")
-_PLACE: Final = struct.Struct("<q")
+_HEAD: Final = "<Q"
+_PLACE: Final = "<q"
 _NONE: Final = -1
 # Outcomes are sent when they are so old: one that is not sent yet is lost with the process.
 _SEND_S: Final = 0.02
@@ -56,7 +56,7 @@ class Child:
     """One process, and the pipes to it."""
 
     def __init__(self, calls: Calls) -> None:
-        self._shared = mmap.mmap(-1, _PLACE.size)
+        self._shared = mmap.mmap(-1, struct.calcsize(_PLACE))
         inward, self._to_child = os.pipe()
         self._from_child, outward = os.pipe()
         for pipe in (self._to_child, outward):
@@ -76,7 +76,7 @@ class Child:
 
     def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield outcomes for all jobs of a batch; ChildDied if the process ends before."""
-        _PLACE.pack_into(self._shared, 0, _NONE)
+        struct.pack_into(_PLACE, self._shared, 0, _NONE)
         try:
             _write(self._to_child, _as_bytes(batch))
         except BrokenPipeError:
@@ -122,7 +122,7 @@ class Child:
         self._is_reaped = True
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        place: int = _PLACE.unpack_from(self._shared, 0)[0]
+        place: int = struct.unpack_from(_PLACE, self._shared, 0)[0]
         return ChildDied(_how(code), place)
 
     def _close_pipes(self) -> None:
@@ -179,7 +179,7 @@ def _work(calls: Calls, batch: pa.RecordBatch, outward: int, shared: mmap.mmap) 
     sent_s = time.monotonic()
 
     def begin(place: int) -> None:
-        _PLACE.pack_into(shared, 0, place)
+        struct.pack_into(_PLACE, shared, 0, place)
 
     for found in calls.outcomes(batch, begin):
         if isinstance(found, JobOutcome):
@@ -212,7 +212,7 @@ def _widen(pipe: int) -> None:
 
 def _write(pipe: int, data: bytes | memoryview) -> None:
     """Write a whole message."""
-    _write_all(pipe, memoryview(_HEAD.pack(len(data))))
+    _write_all(pipe, memoryview(struct.pack(_HEAD, len(data))))
     _write_all(pipe, memoryview(data))
 
 
@@ -224,10 +224,10 @@ def _write_all(pipe: int, data: memoryview) -> None:
 
 def _read(pipe: int) -> bytes | None:
     """Return the next message; None at the end of the pipe, even inside a message."""
-    head = _read_all(pipe, _HEAD.size)
+    head = _read_all(pipe, struct.calcsize(_HEAD))
     if head is None:
         return None
-    return _read_all(pipe, _HEAD.unpack(head)[0])
+    return _read_all(pipe, struct.unpack(_HEAD, head)[0])
 
 
 def _read_all(pipe: int, size: int) -> bytes | None:

@@ -23,7 +23,7 @@ class Job:
         *("deliveries", "ts_us", "tag", "headers", "value"),
     )
 
-    def __init__(  # noqa: PLR0913  the columns of a job, in their order
+    def __init__(  # noqa: PLR0913, PLR0917  the columns of a job, in their order
         self,
         queue: str,
         worker: str,

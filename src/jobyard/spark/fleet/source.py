@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from jobyard.client import JobyardError
 from jobyard.spark.fleet import outcomes
 from jobyard.spark.fleet.claims import ClaimedSet, WorkerClaims, read_set
 from jobyard.spark.fleet.columns import job_rows
@@ -124,10 +125,14 @@ class ClaimDriver:
         self._options = options
         self._client = options.connecting.client()
         self._claims = WorkerClaims(self._client, options)
-        # Everything that can be known before work begins.
-        self._ready = self._claims.ready()
-        self._claims.check_size()
-        self._epoch = self._claims.begin()
+        try:
+            # Everything that can be known before work begins.
+            self._ready = self._claims.ready()
+            self._claims.check_size()
+            self._epoch = self._claims.begin()
+        except JobyardError:
+            self._client.close()
+            raise
         outcomes.clean()
         # The set of the present batch, while its leases are kept.
         self._at: ClaimOffset | None = None
@@ -144,8 +149,10 @@ class ClaimDriver:
 
     def close(self) -> None:
         """Extend no more, and close the connection."""
-        self._release()
-        self._client.close()
+        try:
+            self._release()
+        finally:
+            self._client.close()
 
     def set_target(self) -> None:
         """Remember how many jobs are ready now."""

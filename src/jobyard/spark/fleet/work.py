@@ -134,4 +134,4 @@ def _check_server(claims: ClaimOptions, results: str | None) -> None:
             try:
                 client.get(topic_path(results))
             except JobyardError as error:
-                raise explained(error, results).within(option="results") from None
+                raise explained(error.within(option="results"), results) from None
