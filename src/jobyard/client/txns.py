@@ -31,6 +31,10 @@ class Transactions:
             "POST", txn_path(txn) + "/commit", {**body, "strict": True}, is_repeatable=True
         )
 
+    def send_commit(self, txn: str, body: bytes) -> Answer:
+        """Commit with a body that is made already."""
+        return self._client.send("POST", txn_path(txn) + "/commit", body, is_repeatable=True)
+
     def abort(self, txn: str) -> Answer:
         """Drop what was staged; refused with `committed` if it was."""
         return self._client.ask("DELETE", txn_path(txn), is_repeatable=True)

@@ -15,6 +15,8 @@ except ModuleNotFoundError as _fault:
 from jobyard.client.errors import JobyardError
 from jobyard.spark.archive.replay import ReplayResult, replay
 from jobyard.spark.enqueue import EnqueueResult, enqueue
+from jobyard.spark.fleet.jobs import Backoff, Bury, Job, Retry
+from jobyard.spark.fleet.work import work
 from jobyard.spark.mirror import mirror
 from jobyard.spark.raising import error_of
 from jobyard.spark.session import register, session
@@ -22,14 +24,19 @@ from jobyard.spark.source import FORMAT, JobyardSource
 
 __all__ = [
     "FORMAT",
+    "Backoff",
+    "Bury",
     "EnqueueResult",
+    "Job",
     "JobyardError",
     "JobyardSource",
     "ReplayResult",
+    "Retry",
     "enqueue",
     "error_of",
     "mirror",
     "register",
     "replay",
     "session",
+    "work",
 ]

@@ -474,7 +474,7 @@ def _limits(given: Given) -> Limits:
         bytes_max=given.number("maxBytesPerTrigger", 0),
         offsets_min=offsets_min,
         delay_max_ms=delay_ms,
-        partitions_min=given.number("minPartitions", _cores()),
+        partitions_min=given.number("minPartitions", cores()),
         records_per_partition=given.number("maxRecordsPerPartition", default.records_per_partition),
         exports_max=given.number("maxConcurrentExports", default.exports_max),
         is_split_asked=is_split_asked and not given.has("maxConcurrentExports"),
@@ -498,5 +498,6 @@ def _consumer(given: Given) -> str:
     return name
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,7 +14,12 @@ from pyspark.sql.types import StructType
 from jobyard.client.errors import JobyardError, bad_option
 from jobyard.spark.archive.batch import ArchiveBatchReader, PushingArchiveReader
 from jobyard.spark.archive.stream import ArchiveStreamReader
-from jobyard.spark.options import ReadOptions, read_options, take_token
+from jobyard.spark.fleet import columns as job_columns
+from jobyard.spark.fleet.ends import check_columns as check_ends
+from jobyard.spark.fleet.options import claim_options, end_options, is_claims, is_ends
+from jobyard.spark.fleet.sink import EndsWriter
+from jobyard.spark.fleet.source import ClaimStreamReader
+from jobyard.spark.options import ReadOptions, cores, read_options, take_token
 from jobyard.spark.raising import raised_short
 from jobyard.spark.read.batch import BatchReader, PushingBatchReader
 from jobyard.spark.read.columns import Table, schema_of, table_of
@@ -45,6 +50,8 @@ class JobyardSource(DataSource):
     @raised_short
     def schema(self) -> StructType:
         """Return all columns of what is read."""
+        if is_claims(self.options):
+            return job_columns.job_schema()
         # Spark asks for it without telling whether it plans a stream or a batch: options that
         # only one of them may have are checked with the reader.
         return schema_of(table_of(self._read_options(is_stream=None)))
@@ -52,6 +59,10 @@ class JobyardSource(DataSource):
     @raised_short
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader of a batch."""
+        if is_claims(self.options):
+            raise bad_option(
+                "queue", "claims are a stream", "Use readStream, or the option jobs for a snapshot."
+            )
         options = self._read_options(is_stream=False)
         is_pushing = options.pushdown and plans_with_filters()
         if options.archive_path:
@@ -60,12 +71,17 @@ class JobyardSource(DataSource):
             kind = PushingBatchReader if is_pushing else BatchReader
         return kind(options, Table(options, schema))
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802  Spark's name
+    def streamReader(  # noqa: N802  Spark's name
+        self, schema: StructType
+    ) -> TopicStreamReader | ClaimStreamReader | RefusedStreamReader:
         """Return the reader of a stream; one that raises, if there is no such stream.
 
         Spark 4.3 hides an error that is raised here behind one of its own.
         """
         try:
+            if is_claims(self.options):
+                claims = claim_options(self.options, self._token, cores())
+                return ClaimStreamReader(claims, job_columns.arrow_schema(schema))
             options = self._read_options(is_stream=True)
             kind = ArchiveStreamReader if options.archive_path else TopicStreamReader
             return kind(options, Table(options, schema))
@@ -80,12 +96,15 @@ class JobyardSource(DataSource):
         return BatchWriter(self._write_options(schema))
 
     @raised_short
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001  Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | EndsWriter:  # noqa: N802, FBT001  Spark's
         """Return the writer of a stream."""
         if overwrite:
             raise bad_option(
                 "outputMode", "topics are only appended to", 'Write .outputMode("append").'
             )
+        if is_ends(schema):
+            check_ends(schema)
+            return EndsWriter(end_options(self.options, self._token))
         if write_options(self.options, self._token).txn:
             raise bad_option(
                 "txn", "each batch of a stream is a transaction with a name", "Leave out txn."

@@ -49,7 +49,8 @@ class ArchiveBatchReader(BatchReader):
         found = lives.ask()
         for topic in options.topics:
             if topic not in found:
-                raise no_topic(topic, options.connecting.url or options.archive_path)
+                url = options.connecting.url or options.archive_path
+                raise no_topic(topic, url, is_stream=False)
         for position, name in ((options.starting, "starting"), (options.ending, "ending")):
             check_names(position, list(found), f"{name}Offsets")
         for topic, each in found.items():

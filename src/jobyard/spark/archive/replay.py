@@ -82,7 +82,8 @@ def replay(  # noqa: PLR0913  a replay has two ends and two bounds
         given = {name: str(value) for name, value in options.items()}
         txn = f"{run}:{at}"
         writer = _keyed(rows, wanted.incarnation).write.format("jobyard").mode("append")
-        writer.options(**given, topic=into, txn=txn).save()
+        # The key is ours, and no tag.
+        writer.options(keyAs="key", **given, topic=into, txn=txn).save()
         with target.connecting.client() as client:
             counts = totals(Transactions(client).look(txn))
         written, duplicate = written + counts[0], duplicate + counts[1]
@@ -101,7 +102,7 @@ def _ranges(
     (topic,) = options.topics
     lives = TopicLives(options, Losses(options.loss_rule), None)
     if topic not in lives.ask():
-        raise no_topic(topic, options.archive_path)
+        raise no_topic(topic, options.archive_path, is_stream=False)
     start = lives.place(topic, _position(topic, from_, incarnation, FIRST), "startingOffsets")
     end = lives.place(topic, _position(topic, to, incarnation, LAST), "endingOffsets")
     for wanted in between(topic, lives.of(topic), start, end):
