@@ -49,6 +49,25 @@ class Answer:
             return value
         raise self._wrong(name)
 
+    def size(self, name: str) -> int:
+        """Return how many items an array has."""
+        value = self.fields.get(name)
+        if isinstance(value, list):
+            return len(value)
+        raise self._wrong(name)
+
+    def pairs(self, name: str) -> Iterator[tuple[int, str]]:
+        """Yield the items of an array of a number and a text each."""
+        value = self.fields.get(name)
+        if not isinstance(value, list):
+            raise self._wrong(name)
+        for item in value:
+            match item:
+                case [int(number), str(text)]:
+                    yield number, text
+                case _:
+                    raise self._wrong(name)
+
     def objects(self, name: str) -> Iterator["Answer"]:
         """Yield the objects of an array."""
         value = self.fields.get(name)

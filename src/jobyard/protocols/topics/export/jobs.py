@@ -186,6 +186,8 @@ def _error_of(job: Job) -> str:
         return ""
     if job.state == DEAD and job.outcome().error:
         return job.outcome().error
+    if details.last_error:
+        return details.last_error
     return details.failures[-1].error if details.failures else ""
 
 

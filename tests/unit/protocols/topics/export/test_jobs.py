@@ -117,6 +117,17 @@ def test_jobs_of_all_doors_and_states(site: BareTopics, api: TopicsClient) -> No
     beanstalk.leave()
 
 
+def test_the_error_of_the_last_worker_is_shown(site: BareTopics, api: TopicsClient) -> None:
+    api.put("q", type="queue")
+    api.ok("q", {"records": [{"data": n} for n in range(2)]})
+    ends = (("nack", 1, "E: first"), ("dead-letter", 2, "E: second"))
+    for call, seq, error in ends:
+        api.ok("q/claim", {"node": "w", "max": 2})
+        api.ok(f"q/{call}", {"node": "w", "seqs": [seq], "error": error})
+    found = [(row["queue_seq"], row["state"], row["error"]) for row in jobs(site)]
+    assert found == [(1, "leased", "E: first"), (2, "dead", "E: second")]
+
+
 def test_bytes_are_values(site: BareTopics, api: TopicsClient) -> None:
     api.put("q", type="queue")
     api.ok("q", {"records": [{"data_b64": "/w=="}, {"data_b64": ""}, {"data": "x"}]})
