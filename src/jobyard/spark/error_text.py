@@ -1,8 +1,8 @@
 """The text of an error, as expressions of SQL: its class, its message and its fingerprint.
 
 Errors that differ only in numbers, ids and quoted parts have one fingerprint. The patterns mean
-the same in Java and in Python, which the tests rely on: ASCII only,
-and no classes of words or spaces.
+the same in Java and in Python, which the tests rely on: ASCII only, and no classes of words or
+spaces.
 """
 
 from typing import Final

@@ -12,13 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobyard.spark.fleet.calls import Calls, JobOutcome, RowCalls
+from jobyard.spark.fleet.calls import Calls, JobOutcome, RowCalls, as_columns
 from jobyard.spark.fleet.columns import IDENTITY, arrow_schema, job_schema
 from jobyard.spark.fleet.jobs import Backoff, Job
 from jobyard.spark.fleet.options import ClaimOptions, EndOptions, claim_options, end_options
 from jobyard.spark.fleet.sink import abort_ends, commit_ends, write_ends
 from jobyard.spark.fleet.source import ClaimStreamReader
-from jobyard.spark.fleet.calls import as_columns
 from tests.support.clients.spark import Row, read_batch
 from tests.support.servers.http import HttpYard, Topics
 from tests.support.values.pickled import sent

@@ -10,7 +10,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobyard.spark.pipeline.error_text import class_of, fingerprint_of, message_of
+from jobyard.spark.error_text import class_of, fingerprint_of, message_of
 from jobyard.spark.pipeline.statements import statement
 
 LIVE: Final = "('ready', 'delayed', 'leased', 'blocked')"
