@@ -69,9 +69,7 @@ class PushingArchiveReader(ArchiveBatchReader):
         return filters
 
 
-def between(
-    topic: str, lives: list[TopicLife], start: Reached, end: Reached
-) -> Iterator[SeqRange]:
+def between(topic: str, lives: list[TopicLife], start: Reached, end: Reached) -> Iterator[SeqRange]:
     """Yield what lies between two places, life by life."""
     names = [life.extent.incarnation for life in lives]
     first, last = names.index(start.incarnation), names.index(end.incarnation)
