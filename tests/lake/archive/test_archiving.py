@@ -13,6 +13,7 @@ import pytest
 from jobyard.client import JobyardError, YardClient
 from jobyard.client.errors import Code
 from jobyard.lake.archive import Archived, Archiver, ArchiveRules, archive, keep_archiving, verify
+from jobyard.lake.archive.archiving import _pieces
 from jobyard.lake.archive.names import PART
 from tests.support.clients.archives import WrittenTopic, archived, files_of
 from tests.support.servers.cutting import CUT_ANSWER, CUT_BEFORE, CuttingProxy
@@ -267,9 +268,7 @@ def test_a_cursor_that_is_ahead_is_another_archives(
     assert archive(client, "shared", tmp_path / "b", ArchiveRules(cursor="b")).rows == 10
 
 
-def test_the_history_keeps_all_columns(
-    client: YardClient, yard: HttpYard, topics: Topics, tmp_path: Path
-) -> None:
+def test_the_history_keeps_all_columns(client: YardClient, topics: Topics, tmp_path: Path) -> None:
     topics.ask("PUT", "/v0/topics/history", {"type": "queue"})
     for _ in range(3):
         records = [{"data": 1, "name": "naïve-☃", "job_id": None}] * 20
@@ -289,6 +288,19 @@ def test_the_history_keeps_all_columns(
     assert read.equals(exported)
     assert read.num_rows > 60
     assert len(read.schema) == 30
+
+
+def test_a_file_has_rows_of_one_day() -> None:
+    day = 86_400_000_000
+    times = [1, day - 1, day, day + 5, day - 2, 3 * day]
+    batch = pa.RecordBatch.from_pydict(
+        {"seq": list(range(6)), "ts": pa.array(times, pa.timestamp("us", tz="UTC"))}
+    )
+    found = [(each, rows.column("seq").to_pylist()) for each, rows in _pieces(batch, 1 << 20)]
+    # A clock that was set back shows a day twice, and order counts more.
+    assert found == [(0, [0, 1]), (1, [2, 3]), (0, [4]), (3, [5])]
+    assert [rows.num_rows for _, rows in _pieces(batch.slice(0, 2), 1)] == [1, 1]
+    assert list(_pieces(batch.slice(0, 0), 1)) == []
 
 
 def test_a_run_that_goes_on_makes_few_files(
@@ -312,7 +324,9 @@ def test_a_run_that_goes_on_makes_few_files(
 def test_a_run_goes_on_until_it_is_stopped(
     client: YardClient, yard: HttpYard, topics: Topics, tmp_path: Path
 ) -> None:
-    topic = WrittenTopic(topics, "steady")
+    # Retention runs beside: it keeps five records, and what is not archived.
+    topic = WrittenTopic(topics, "steady", cap_records=5)
+    archive(client, "steady", tmp_path)
     stopped, passed = threading.Event(), threading.Event()
     found: list[Archived] = []
 

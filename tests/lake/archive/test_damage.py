@@ -1,6 +1,7 @@
 """Damage anywhere in a file of an archive is found, with the name of the file."""
 
 import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from jobyard.client.errors import Code
 from jobyard.lake.archive import Archive, archive, verify
 from jobyard.lake.archive.blocks import BLOCK_BYTES, CheckedFile
 from tests.support.clients.archives import WrittenTopic, files_of
-from tests.support.servers.http import Topics
+from tests.support.servers.http import HttpYard, Topics
 
 
 @pytest.fixture(scope="module")
-def made(yard: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(yard: HttpYard, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An archive of two files."""
     folder = tmp_path_factory.mktemp("archive")
     topics = Topics(yard.address)
@@ -135,8 +136,6 @@ def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_blocks_are_checked_one_by_one(tmp_path: Path) -> None:
-    import zlib
-
     path = tmp_path / "file"
     content = random.Random(1).randbytes(3 * BLOCK_BYTES + 10)
     path.write_bytes(content)

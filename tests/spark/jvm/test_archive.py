@@ -1,6 +1,6 @@
 """Archives through Spark: reads and streams over the seam, and replays."""
 
-import datetime
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def test_a_replay_writes_each_record_once_in_order(
         headers = dict(row["headers"])
         assert headers.pop("origin_topic") == "old"
         assert headers.pop("origin_seq") == str(original["seq"])
-        moment = datetime.datetime.fromtimestamp(int(headers.pop("origin_ts")) / 1000, datetime.UTC)
+        moment = dt.datetime.fromtimestamp(int(headers.pop("origin_ts")) / 1000, dt.UTC)
         assert moment.year >= 2024
         assert headers == {name: str(value) for name, value in (original["meta"] or {}).items()}
 
@@ -133,7 +133,7 @@ def _lives(folder: Path, topic: str) -> Any:
     [
         (("_events", None, None), "topic"),
         (("said", "soon", None), "from_ and to"),
-        (("said", datetime.datetime(2026, 1, 1), None), "from_ and to"),  # noqa: DTZ001
+        (("said", dt.datetime(2026, 1, 1), None), "from_ and to"),  # noqa: DTZ001
     ],
 )
 def test_what_is_no_replay_is_said(
@@ -143,5 +143,6 @@ def test_what_is_no_replay_is_said(
     WrittenTopic(topics, "said").fill(1)
     copy(yard, "said", tmp_path)
     with pytest.raises(JobyardError) as caught:
-        replay(spark, str(tmp_path), *given, "new", url=yard.url)
+        topic, begin, end = given
+        replay(spark, str(tmp_path), topic, begin, end, "new", url=yard.url)
     assert caught.value.option == option
