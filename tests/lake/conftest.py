@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.servers.processes import free_port
+
 _MEMORY = Path("/dev/shm")
 
 
@@ -19,3 +21,9 @@ def memory(tmp_path: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir=_MEMORY, prefix="lake-"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def unused_url() -> str:
+    """The url of a port where nothing listens."""
+    return f"http://127.0.0.1:{free_port()}"

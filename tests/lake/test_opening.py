@@ -270,3 +270,24 @@ def test_nothing_changes_without_the_lock(memory: Path) -> None:
     lake = filled(memory / "lake")
     with pytest.raises(AssertionError):
         lake.tables.commit(Batch(YARD, 10, 20), [])
+
+
+def test_a_catalogue_is_of_iceberg_and_stays(memory: Path, unused_url: str) -> None:
+    for wrong in ("ftp://x", "http://user:secret@x", "x", "http://"):
+        with pytest.raises(JobyardError) as fault:
+            open_lake(memory / "lake", "iceberg", catalogue=wrong)
+        assert fault.value.code == Code.BAD_OPTION
+        assert "secret" not in str(fault.value)
+    with pytest.raises(JobyardError, match="have none"):
+        open_lake(memory / "lake", "delta", catalogue=unused_url)
+    lake = open_lake(memory / "lake", "iceberg", catalogue=unused_url)
+    with lake.lock():
+        pass
+    with pytest.raises(JobyardError, match="another"):
+        open_lake(memory / "lake", "iceberg", catalogue="http://other")
+    again = open_lake(memory / "lake")
+    with pytest.raises(JobyardError) as fault, again.lock():
+        send(again.tables, Batch(YARD, 0, 10), {DAY: [event(1)]})
+    assert fault.value.code == Code.UNREACHABLE
+    assert fault.value.url == unused_url
+    assert again.tables.position(YARD) == 0

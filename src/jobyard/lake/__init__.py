@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["open_lake"]
 
 
-def open_lake(folder: Path, table_format: str | None = None) -> "Lake":
-    """Open a lake; `table_format` has to be the one it has, and is `parquet` for a new one."""
+def open_lake(folder: Path, table_format: str | None = None, *, catalogue: str = "") -> "Lake":
+    """Open a lake; `table_format` has to be the one it has, and is `parquet` for a new one.
+
+    `catalogue` is the url of a REST catalogue for a new lake of Iceberg tables.
+    """
     # Names of tables and columns are of use without pyarrow, which is slow to load.
     from jobyard.lake import opening  # noqa: PLC0415
 
-    return opening.open_lake(folder, table_format)
+    return opening.open_lake(folder, table_format, catalogue=catalogue)

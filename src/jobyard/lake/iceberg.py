@@ -15,7 +15,12 @@ from typing import Final
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    RESTError,
+    ValidationException,
+)
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -39,8 +44,10 @@ from pyiceberg.types import (
     StringType,
     TimestamptzType,
 )
+from requests.exceptions import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
+from jobyard.client.errors import Code, JobyardError
 from jobyard.lake import schemas
 from jobyard.lake.disk import Disk
 from jobyard.lake.intent import Intent
@@ -51,6 +58,7 @@ from jobyard.lake.tables import Partition
 NAMESPACE: Final = "jobyard"
 _GENERATION: Final = "jobyard.commit"
 _NAME_MAPPING: Final = "schema.name-mapping.default"
+_FAULTS: Final = (CommitFailedException, ValidationException)
 _EPOCH: Final = date(1970, 1, 1)
 # Of elements of lists; columns have lower ones.
 _ELEMENT_IDS: Final = 1000
@@ -68,9 +76,8 @@ _TYPES: Final[dict[str, IcebergType]] = {
 class IcebergTables(SnapshotTables):
     """The tables of a lake of Iceberg tables."""
 
-    def __init__(self, folder: Path, table_format: str, disk: Disk, catalogue: str = "") -> None:
+    def __init__(self, folder: Path, table_format: str, disk: Disk) -> None:
         super().__init__(folder.absolute(), table_format, disk)
-        self.catalogue = catalogue
 
     def data_folder(self, table: TableSchema) -> Path:
         """Return the folder of the folders of partitions."""
@@ -159,7 +166,15 @@ class IcebergTables(SnapshotTables):
         """Give faults of the library the name of the lake."""
         try:
             yield
-        except (SQLAlchemyError, ValueError, OSError) as fault:
+        except (RESTError, ConnectionError, RequestException) as fault:
+            raise JobyardError(
+                Code.UNREACHABLE,
+                f"{doing} failed at the REST catalogue: {type(fault).__name__}",
+                url=self.catalogue,
+                option="catalogue",
+                remedy="start it, and check PYICEBERG_CATALOG__JOBYARD__TOKEN",
+            ) from fault
+        except (*_FAULTS, SQLAlchemyError, ValueError, OSError) as fault:
             raise self.fault(doing, fault) from fault
 
     def _table(self, catalog: Catalog, table: TableSchema) -> Table:

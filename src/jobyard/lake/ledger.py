@@ -44,6 +44,8 @@ class LedgerTables(ABC):
         self.disk = disk
         self.part_bytes_max = staged.PART_BYTES_MAX
         self.swap = SwapLock(self.manifest / SWAP)
+        # Of Iceberg: the url of a REST catalogue.
+        self.catalogue = ""
         # Whether this process holds the lock of runs.
         self.is_held = False
 
@@ -81,7 +83,11 @@ class LedgerTables(ABC):
     def state(self) -> State:
         """Return what the lake remembers."""
         path = self.manifest / states.STATE
-        return states.read_state(path) if path.exists() else states.empty(self.table_format)
+        return states.read_state(path) if path.exists() else self.empty()
+
+    def empty(self) -> State:
+        """Return the state of a new lake."""
+        return states.empty(self.table_format, self.catalogue)
 
     def position(self, yard: str) -> int:
         """Return the last event of a yard that all tables know; 0 for none."""
@@ -276,7 +282,7 @@ class LedgerTables(ABC):
         yards = dict(state.yards)
         if batch.to_seq > batch.from_seq:
             yards[batch.yard] = YardState(batch.to_seq, label)
-        new = State(self.table_format, generation, versions, yards, days)
+        new = State(self.table_format, generation, versions, yards, days, state.catalogue)
         for folder in (path, *path.rglob("*")):
             if folder.is_dir():
                 self.disk.sync(folder)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
+from urllib.parse import urlsplit
 
 from jobyard.client.errors import Code, JobyardError, bad_option
 from jobyard.lake import state as states
@@ -19,6 +20,7 @@ from jobyard.lake.locks import RUN, SWAP, Flock, held
 from jobyard.lake.names import MANIFEST, SLO_FILE
 from jobyard.lake.parquet import ParquetTables
 from jobyard.lake.schemas import TABLES
+from jobyard.lake.state import State
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -72,25 +74,48 @@ class Lake:
         # So that one who may only read finds it.
         Flock(self.tables.manifest / SWAP).close()
         new = path.with_suffix(".new")
-        self.tables.disk.write(new, states.state_text(states.empty(self.table_format)))
+        self.tables.disk.write(new, states.state_text(self.tables.empty()))
         self.tables.disk.rename(new, path)
         self.tables.disk.sync(self.tables.manifest)
 
 
-def open_lake(folder: Path, table_format: str | None = None, *, disk: Disk | None = None) -> Lake:
+def open_lake(
+    folder: Path, table_format: str | None = None, *, catalogue: str = "", disk: Disk | None = None
+) -> Lake:
     """Open a lake; `table_format` has to be the one it has, and is `parquet` for a new one."""
     _check_local(folder, table_format)
+    folder = Path(folder)
     if table_format is not None and table_format not in states.FORMATS:
         raise bad_option(
             "table-format",
             f"{table_format[:40]!r} is no format of tables",
             f"one of {', '.join(states.FORMATS)}",
         )
-    found = _format_of(Path(folder))
+    found = _state_of(folder)
     if found is not None and table_format is not None:
-        _check_format(Path(folder), found, table_format)
-    chosen = found or table_format or states.FORMATS[0]
-    return Lake(Path(folder), chosen, _tables(Path(folder), chosen, disk or Disk()))
+        _check_format(folder, found.table_format, table_format)
+    chosen = found.table_format if found else table_format or states.FORMATS[0]
+    tables = _tables(folder, chosen, disk or Disk())
+    tables.catalogue = _catalogue(found, chosen, catalogue)
+    return Lake(folder, chosen, tables)
+
+
+def _catalogue(found: State | None, table_format: str, wanted: str) -> str:
+    """Return the url of the catalogue of a lake, or refuse another."""
+    if not wanted:
+        return found.catalogue if found else ""
+    if table_format != "iceberg":
+        raise bad_option("catalogue", f"{table_format} tables have none", "leave it out")
+    parts = urlsplit(wanted)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username is not None:
+        raise bad_option(
+            "catalogue",
+            "this is not the url of a REST catalogue",
+            "http://host:port; a token is PYICEBERG_CATALOG__JOBYARD__TOKEN",
+        )
+    if found is not None and found.catalogue != wanted:
+        raise bad_option("catalogue", "the tables of this lake are in another", "leave it out")
+    return wanted
 
 
 def _tables(folder: Path, table_format: str, disk: Disk) -> LedgerTables:
@@ -129,8 +154,8 @@ def _check_local(folder: Path, table_format: str | None) -> None:
     )
 
 
-def _format_of(folder: Path) -> str | None:
-    """Return the format of the lake in a folder, None for none yet, or refuse the folder."""
+def _state_of(folder: Path) -> State | None:
+    """Return the state of the lake in a folder, None for none yet, or refuse the folder."""
     with named_faults(folder, "opening"):
         if not folder.exists():
             return None
@@ -142,7 +167,7 @@ def _format_of(folder: Path) -> str | None:
     path = folder / MANIFEST / states.STATE
     if MANIFEST in content:
         if path.exists():
-            return states.read_state(path).table_format
+            return states.read_state(path)
         if content & TABLES.keys():
             raise damaged(path, "the file is gone")
         content -= {MANIFEST}

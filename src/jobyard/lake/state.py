@@ -47,11 +47,13 @@ class State(NamedTuple):
     yards: Mapping[str, YardState]
     # Of each table: days with files, and how many files they have.
     days: Mapping[str, Mapping[str, int]]
+    # The url of a REST catalogue of Iceberg; empty for the one in the manifest.
+    catalogue: str = ""
 
 
-def empty(table_format: str) -> State:
+def empty(table_format: str, catalogue: str = "") -> State:
     """Return the state of a new lake."""
-    return State(table_format, 0, {}, {}, {})
+    return State(table_format, 0, {}, {}, {}, catalogue)
 
 
 def state_text(state: State) -> bytes:
@@ -64,6 +66,7 @@ def state_text(state: State) -> bytes:
             "versions": state.versions,
             "yards": {name: {"seq": y.seq, "label": y.label} for name, y in state.yards.items()},
             "days": state.days,
+            "catalogue": state.catalogue,
         }
     )
 
@@ -110,6 +113,7 @@ def _state(path: Path, found: dict[str, object]) -> State:
             name: {day: _count(files) for day, files in _dict(days).items()}
             for name, days in _dict(found["days"]).items()
         },
+        _text_of(found.get("catalogue", "")),
     )
 
 
