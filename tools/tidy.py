@@ -320,28 +320,37 @@ def unique_constant(sources: list[Source]) -> Iterator[Finding]:
 
     This counts aliases of types too.
     """
-    known: dict[str, tuple[str, str]] = {}
-    for source in _package(sources):
-        for name, value, line in _constants(source):
-            first, path = known.setdefault(name, (value, source.path))
-            if first != value:
-                yield source.finding(line, "unique-constant", name, f"another value in {path}")
+    for half in _halves(sources):
+        known: dict[str, tuple[str, str]] = {}
+        for source in half:
+            for name, value, line in _constants(source):
+                first, path = known.setdefault(name, (value, source.path))
+                if first != value:
+                    yield source.finding(line, "unique-constant", name, f"another value in {path}")
 
 
 def unique_class(sources: list[Source]) -> Iterator[Finding]:
-    """Check that no two classes of the package have one name."""
-    known: dict[str, str] = {}
-    for source in _package(sources):
-        for node in nodes(source):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                if node.name in known:
-                    text = f"another one in {known[node.name]}"
-                    yield source.finding(node.lineno, "unique-class", node.name, text)
-                known.setdefault(node.name, source.path)
+    """Check that no two classes of one half of the package have one name."""
+    for half in _halves(sources):
+        known: dict[str, str] = {}
+        for source in half:
+            for node in nodes(source):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    if node.name in known:
+                        text = f"another one in {known[node.name]}"
+                        yield source.finding(node.lineno, "unique-class", node.name, text)
+                    known.setdefault(node.name, source.path)
 
 
-def _package(sources: list[Source]) -> Iterator[Source]:
-    return (source for source in sources if source.path.startswith("src/"))
+def _halves(sources: list[Source]) -> tuple[list[Source], list[Source]]:
+    """Return the server, and what talks to it from elsewhere: neither imports names of the other.
+
+    The words of both meet users: a job of the engine and one that Spark's workers get are both
+    called jobs.
+    """
+    package = [source for source in sources if source.path.startswith("src/")]
+    outside = [source for source in package if source.path.startswith(OUTSIDE)]
+    return [source for source in package if not source.path.startswith(OUTSIDE)], outside
 
 
 def _constants(source: Source) -> Iterator[tuple[str, str, int]]:
@@ -359,6 +368,7 @@ def _constants(source: Source) -> Iterator[tuple[str, str, int]]:
                 yield target.id, ast.unparse(value), node.lineno
 
 
+OUTSIDE: Final = tuple(f"src/jobyard/{room}/" for room in ("client", "lake", "spark"))
 WIDE_RULES: Final[tuple[Callable[[list[Source]], Iterator[Finding]], ...]] = (
     folder_size,
     unique_constant,

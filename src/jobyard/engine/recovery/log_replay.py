@@ -33,7 +33,7 @@ from jobyard.model.entry import EntryKind
 from jobyard.model.index.recent_keys import RecentKeys
 from jobyard.model.topic.config import EPHEMERAL, LOG, TopicConfig, decode_config
 from jobyard.model.topic.log import LogTopic, WriteKey
-from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS, ROW_WEIGHT
+from jobyard.model.topic.log_chunk import ROW_WEIGHT
 from jobyard.model.topic.log_rows import LogRows
 from jobyard.model.topic.txn import STAGE_LOG
 
@@ -126,7 +126,8 @@ class LogReplay:
             chunk = log.chunks[index]
             if chunk.is_cold:
                 return
-            if chunk.count == LOG_CHUNK_ROWS:
+            is_full = chunk.count == chunk.used()
+            if is_full and log.chunks[index + 1].base == chunk.last_seq() + 1:
                 memory = log.memory
                 log.cool(chunk)
                 self._memory += log.memory - memory

@@ -17,7 +17,13 @@ from mypy_extensions import i32, i64, mypyc_attr, trait
 
 from jobyard.errors import YardFull
 from jobyard.model.index.recent_keys import RecentKeys
-from jobyard.model.topic.log_chunk import ALIVE_SLOT, DEAD_SLOT, LOG_CHUNK_ROWS, LogChunk
+from jobyard.model.topic.log_chunk import (
+    ALIVE_SLOT,
+    CHUNK_BYTES,
+    DEAD_SLOT,
+    LOG_CHUNK_ROWS,
+    LogChunk,
+)
 from jobyard.model.topic.log_rows import binary_size
 
 if TYPE_CHECKING:
@@ -300,8 +306,10 @@ class LogTopic:
         while start < count:
             seq = rows.first_seq + start
             chunk = self._open_chunk(seq, is_joining=count == 1)
-            end = min(count, start + chunk.base + LOG_CHUNK_ROWS - seq)
+            end = min(count, start + chunk_base(chunk.base) + LOG_CHUNK_ROWS - seq)
             memory = chunk.memory
+            if memory + rows.size > CHUNK_BYTES:
+                end = _end_by_size(rows, start, end, CHUNK_BYTES - memory)
             size = chunk.bytes
             chunk.extend(rows, start, end, segment)
             chunk.batch = self.batch
@@ -314,17 +322,21 @@ class LogTopic:
     def _open_chunk(self, seq: i64, *, is_joining: bool) -> LogChunk:
         """Return the chunk whose next slot is that of `seq`; join the texts of the one before."""
         chunks = self.chunks
-        base = chunk_base(seq)
-        if not chunks or chunks[-1].base != base:
+        if not chunks or not _takes(chunks[-1], seq):
             if chunks and not self.is_filling:
                 if chunks[-1].count == 0:
                     self.memory -= chunks.pop().memory
                 elif is_joining:
                     chunks[-1].join()
-            chunks.append(LogChunk(base))
+            chunks.append(LogChunk(self._base_after(len(chunks), seq)))
         chunk = chunks[-1]
-        chunk.pad(seq - base)
+        chunk.pad(seq - chunk.base)
         return chunk
+
+    def _base_after(self, index: i64, seq: i64) -> i64:
+        """Return the base of a new chunk for `seq`, which follows those before `index`."""
+        base = chunk_base(seq)
+        return max(base, self.chunks[index - 1].last_seq() + 1) if index > 0 else base
 
     def cool(self, chunk: LogChunk) -> None:
         """Drop the text of a full chunk from memory."""
@@ -335,14 +347,16 @@ class LogTopic:
     def put_back(self, rows: LogRows, i: i64, segment: i64) -> None:
         """Add row `i` where it belongs; only while the journal is read back."""
         seq: i64 = rows.seqs[i]
-        base = chunk_base(seq)
-        index = self.chunk_index(base)
-        # The slots of a chunk may end before the seq, and those of the next begin after it.
-        if index > 0 and self.chunks[index - 1].base == base:
-            index -= 1
-        if index == len(self.chunks) or self.chunks[index].base != base:
-            self.chunks.insert(index, LogChunk(base))
-        chunk = self.chunks[index]
+        index = self.chunk_index(seq)
+        chunks = self.chunks
+        if index == len(chunks) or chunks[index].base > seq:
+            # No chunk has a slot for it: the one before gets one, or it begins a chunk.
+            if index > 0 and _takes(chunks[index - 1], seq):
+                index -= 1
+            else:
+                chunks.insert(index, LogChunk(self._base_after(index, seq)))
+        chunk = chunks[index]
+        base = chunk.base
         memory = chunk.memory
         size = chunk.bytes
         if seq - base < chunk.used():
@@ -507,8 +521,27 @@ class LogTopic:
 
 
 def chunk_base(seq: i64) -> i64:
-    """Return the first seq of the chunk that a seq belongs to."""
+    """Return the first seq that a chunk may have which a seq belongs to.
+
+    Chunks of little text begin there; of much text, several chunks share the range.
+    """
     return (seq - 1) // LOG_CHUNK_ROWS * LOG_CHUNK_ROWS + 1
+
+
+def _takes(chunk: LogChunk, seq: i64) -> bool:
+    """Return whether a chunk may get a slot for a seq after its last one."""
+    is_open = chunk.memory < CHUNK_BYTES and not chunk.is_joined
+    return is_open and chunk_base(chunk.base) == chunk_base(seq)
+
+
+def _end_by_size(rows: LogRows, start: i64, end: i64, left: i64) -> i64:
+    """Return the end of the rows from `start` on that fill a chunk; at least one."""
+    at = start + 1
+    left -= len(rows.texts[start])
+    while at < end and left > 0:
+        left -= len(rows.texts[at])
+        at += 1
+    return at
 
 
 def next_alive(chunk: LogChunk, slot: i64) -> i64:

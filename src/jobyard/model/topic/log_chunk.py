@@ -28,6 +28,8 @@ from jobyard.model.topic.log_rows import (
 )
 
 LOG_CHUNK_ROWS: Final = 1024
+# A chunk with so much text gets no more records: the newest chunk stays in memory.
+CHUNK_BYTES: Final = 8 << 20
 # Longer texts are never joined: it saves little, and costs a copy.
 JOINED_SIZE_MAX: Final = 1 << 20
 # Its size is stored in two bytes; the door allows less.

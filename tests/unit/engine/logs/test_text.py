@@ -7,7 +7,7 @@ from jobyard.engine.logs.text import text_at
 from jobyard.errors import TextDamaged, YardFull
 from jobyard.model.topic.config import EPHEMERAL, FSYNC
 from jobyard.model.topic.log import LogTopic
-from jobyard.model.topic.log_chunk import LOG_CHUNK_ROWS
+from jobyard.model.topic.log_chunk import CHUNK_BYTES, LOG_CHUNK_ROWS
 from tests.support.engine.logs import (
     contents,
     delete_below,
@@ -252,3 +252,31 @@ def test_many_records_that_go_at_once_are_counted_as_one_by_one(budget: int) -> 
     delete_tagged(at_once, log, "t", prefix=True)
     assert (log.count, log.bytes, len(log.chunks)) == (0, 0, 1)
     recount(at_once.yard)
+
+
+@pytest.mark.parametrize("together", [1, 8, 40])
+def test_few_long_texts_leave_memory_too(together: int) -> None:
+    storage = MemoryStorage()
+    site = OpenYard(storage, segment_size=1 << 25, budget=1 << 20)
+    log = new_log(site, durability=FSYNC)
+    for at in range(40 // together):
+        write(site, log, *[row(f"{at} {i} " + "x" * 1_000_000) for i in range(together)])
+        site.commit()
+        while site.yard.tasks.proceed(site.now_ms):
+            pass
+    # What is written next stays with the newest chunk.
+    write(site, log, row("small"))
+    while site.yard.tasks.proceed(site.now_ms):
+        pass
+    assert log.memory < CHUNK_BYTES + 2_000_000
+    assert cold_count(log) >= 3
+    before = contents(site, log)
+    assert len(before) == 41
+    site.commit()
+    after = OpenYard(storage.killed(), segment_size=1 << 25, budget=1 << 20)
+    again = after.yard.logs[log.name]
+    assert again.memory < CHUNK_BYTES + 2_000_000
+    assert contents(after, again) == before
+    write(after, again, row("new"))
+    assert len(contents(after, again)) == 42
+    recount(after.yard)
