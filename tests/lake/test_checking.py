@@ -11,7 +11,7 @@ import pytest
 
 from jobyard.client.errors import Code, JobyardError
 from jobyard.lake import open_lake
-from jobyard.lake.checking import Kind, check
+from jobyard.lake.checking import FindingKind, check
 from jobyard.lake.opening import Lake
 from jobyard.lake.schemas import ATTEMPTS, EVENTS
 from jobyard.lake.status import status
@@ -65,7 +65,7 @@ def test_a_damaged_file_is_named(
     (_, path), _ = lake.tables.files(EVENTS)
     damage(path)
     (found,) = check(lake)
-    assert found.kind == Kind.DAMAGED
+    assert found.kind == FindingKind.DAMAGED
     assert found.table == "events"
     assert found.path == str(path)
     assert found.message
@@ -97,7 +97,7 @@ def test_a_damaged_page_is_named(memory: Path, content: bytes | None) -> None:
     with pytest.raises(JobyardError) as fault:
         lake.tables.files(EVENTS)
     assert fault.value.code == Code.LAKE_DAMAGED
-    found = [each for each in check(lake) if each.kind == Kind.DAMAGED]
+    found = [each for each in check(lake) if each.kind == FindingKind.DAMAGED]
     assert {each.path for each in found} == {str(path)}
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_belongs_to_no_table_is_found(memory: Path) -> None:
     stray = lake.folder / "events" / "date=2026-11-16" / "a1b2c3d4-90-95.parquet"
     pq.write_table(arrow(EVENTS, [event(91)]), stray)
     (found,) = check(lake)
-    assert (found.kind, found.path) == (Kind.STRAY, str(stray))
+    assert (found.kind, found.path) == (FindingKind.STRAY, str(stray))
     # It is no part of the table for us.
     assert len(lake.tables.files(EVENTS)) == 2
 
@@ -130,7 +130,12 @@ def test_ranges_that_overlap_and_keys_that_are_twice_are_found(memory: Path) -> 
         path.write_text(json.dumps(content))
         send(lake.tables, Batch(YARD, 0, 20), {DAY: [event(1)]})
     found = check(lake)
-    assert [each.kind for each in found] == [Kind.KEY, Kind.OVERLAP, Kind.KEY, Kind.KEY]
+    assert [each.kind for each in found] == [
+        FindingKind.KEY,
+        FindingKind.OVERLAP,
+        FindingKind.KEY,
+        FindingKind.KEY,
+    ]
     assert "a1b2c3d4-0-10.parquet" in found[1].message
     assert "no job_id" in found[2].message
     assert "1 keys" in found[3].message

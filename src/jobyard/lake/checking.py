@@ -26,7 +26,7 @@ from jobyard.lake.tables import Partition
 _BATCH_ROWS: Final = 65_536
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What can be wrong."""
 
     # A file is gone, was changed, or cannot be read.
@@ -44,7 +44,7 @@ class Kind(StrEnum):
 class Finding(NamedTuple):
     """One thing that is wrong, and where."""
 
-    kind: Kind
+    kind: FindingKind
     # The name of the table, or nothing.
     table: str
     path: str
@@ -57,7 +57,9 @@ def check(lake: Lake) -> list[Finding]:
         found = []
         if lake.tables.has_intent():
             path = str(lake.tables.manifest / INTENT)
-            found.append(Finding(Kind.UNFINISHED, "", path, "a commit goes on, or was cut off"))
+            found.append(
+                Finding(FindingKind.UNFINISHED, "", path, "a commit goes on, or was cut off")
+            )
         for table in TABLES.values():
             files, faults = _sought(lake, table)
             found += faults
@@ -95,7 +97,7 @@ def _sought(lake: Lake, table: TableSchema) -> tuple[list[tuple[Partition, Path]
 
 def _damaged(table: TableSchema, fault: JobyardError) -> Finding:
     path, _, message = fault.message.partition(": ")
-    return Finding(Kind.DAMAGED, table.name, path, message)
+    return Finding(FindingKind.DAMAGED, table.name, path, message)
 
 
 def _check_files(
@@ -113,7 +115,7 @@ def _check_files(
                 yield _damaged(table, fault)
             except (OSError, pa.ArrowException) as fault:
                 message = " ".join(f"the file cannot be read: {fault}".split())
-                yield Finding(Kind.DAMAGED, table.name, str(path), message[:300])
+                yield Finding(FindingKind.DAMAGED, table.name, str(path), message[:300])
         yield from _keys(table, paths[0].parent, keys)
 
 
@@ -140,14 +142,14 @@ def _keys(table: TableSchema, folder: Path, keys: list[pa.Table]) -> Iterator[Fi
     rows = pa.concat_tables(keys)
     for name in table.key:
         if nulls := rows.column(name).null_count:
-            yield Finding(Kind.KEY, table.name, str(folder), f"{nulls} rows have no {name}")
+            yield Finding(FindingKind.KEY, table.name, str(folder), f"{nulls} rows have no {name}")
     counts = rows.group_by(list(table.key)).aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts.column("count_all"), 1))
     if twice.num_rows:
         first = {name: str(value) for name, value in twice.slice(0, 1).to_pylist()[0].items()}
         del first["count_all"]
         message = f"{twice.num_rows} keys are there twice, such as {first}"
-        yield Finding(Kind.KEY, table.name, str(folder), message[:300])
+        yield Finding(FindingKind.KEY, table.name, str(folder), message[:300])
 
 
 def _overlaps(table: TableSchema, files: list[tuple[Partition, Path]]) -> Iterator[Finding]:
@@ -159,7 +161,7 @@ def _overlaps(table: TableSchema, files: list[tuple[Partition, Path]]) -> Iterat
     for one, other in pairwise(ranges):
         if one[:2] == other[:2] and other[2] < one[3]:
             message = f"its range overlaps that of {one[4].name}"
-            yield Finding(Kind.OVERLAP, table.name, str(other[4]), message)
+            yield Finding(FindingKind.OVERLAP, table.name, str(other[4]), message)
 
 
 def _stray(lake: Lake, table: TableSchema) -> Iterator[Finding]:
@@ -176,4 +178,4 @@ def _stray(lake: Lake, table: TableSchema) -> Iterator[Finding]:
         partition = names.partition_of(table, PurePosixPath(path.parent.relative_to(folder)))
         is_hidden = partition is not None and partition[0] in gone
         if not path.is_dir() and path not in paths and not is_hidden:
-            yield Finding(Kind.STRAY, table.name, str(path), "the file belongs to no table")
+            yield Finding(FindingKind.STRAY, table.name, str(path), "the file belongs to no table")

@@ -19,7 +19,7 @@ from jobyard.lake.opening import Lake
 from jobyard.lake.parquet import ParquetTables
 from jobyard.lake.schemas import EVENTS, TABLES
 from jobyard.lake.snapshots import SnapshotTables
-from jobyard.lake.staged import Part
+from jobyard.lake.staged import StagedPart
 from jobyard.lake.tables import Partition
 
 _MERGED: Final = "merged"
@@ -119,7 +119,7 @@ def _merge(lake: Lake, partition: Partition, group: Sequence[_Bronze], folder: P
     name = names.range_file(group[0].label, group[0].from_seq, group[-1].to_seq)
     target = folder / f"{name}.staged"
     facts = staged.merge(tables.disk, EVENTS, [each.path for each in group], target)
-    part = Part(partition, target, facts)
+    part = StagedPart(partition, target, facts)
     old = frozenset(each.path.name for each in group)
     if not tables.swap_merged(EVENTS, part, name, old):
         raise JobyardError(

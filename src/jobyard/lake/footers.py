@@ -20,7 +20,7 @@ _TYPES: Final = {
     schemas.LONG: pa.int64(),
     schemas.REAL: pa.float64(),
     schemas.TIME: pa.timestamp("us", tz="UTC"),
-    schemas.DAY: pa.date32(),
+    schemas.DATE: pa.date32(),
     schemas.HOUR: pa.int32(),
     schemas.BYTES: pa.binary(),
     schemas.LONGS: pa.list_(pa.int64()),

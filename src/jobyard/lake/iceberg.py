@@ -67,7 +67,7 @@ _TYPES: Final[dict[str, IcebergType]] = {
     schemas.LONG: LongType(),
     schemas.REAL: DoubleType(),
     schemas.TIME: TimestamptzType(),
-    schemas.DAY: DateType(),
+    schemas.DATE: DateType(),
     schemas.HOUR: IntegerType(),
     schemas.BYTES: BinaryType(),
 }

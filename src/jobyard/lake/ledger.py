@@ -19,7 +19,7 @@ from jobyard.lake.footers import FileFacts, facts_of, sum_of
 from jobyard.lake.intent import Intent, Step
 from jobyard.lake.locks import SWAP, SwapLock
 from jobyard.lake.schemas import TABLES, TableSchema
-from jobyard.lake.staged import Part
+from jobyard.lake.staged import StagedPart
 from jobyard.lake.state import Page, State, YardState
 from jobyard.lake.tables import Batch, Change, Partition, PartitionFacts
 
@@ -59,13 +59,13 @@ class LedgerTables(ABC):
 
     @abstractmethod
     def place(
-        self, change: Change, parts: Sequence[Part], file_name: str, generation: int
+        self, change: Change, parts: Sequence[StagedPart], file_name: str, generation: int
     ) -> Placing:
         """Return how files get into the table; nothing a reader sees changes yet."""
 
     @abstractmethod
     def place_merged(
-        self, table: TableSchema, merged: Part, name: str, old: frozenset[str]
+        self, table: TableSchema, merged: StagedPart, name: str, old: frozenset[str]
     ) -> list[Step]:
         """Return how a file takes the place of others of its partition."""
 
@@ -198,7 +198,9 @@ class LedgerTables(ABC):
         intent = Intent(state.generation, yard, to_seq, (*steps, last))
         intents.write_intent(self.disk, self.folder, intent)
 
-    def swap_merged(self, table: TableSchema, merged: Part, name: str, old: frozenset[str]) -> bool:
+    def swap_merged(
+        self, table: TableSchema, merged: StagedPart, name: str, old: frozenset[str]
+    ) -> bool:
         """Let a file take the place of others; False if they are not those of the table."""
         day = merged.partition[0]
         with named_faults(self.folder, "a compaction"), self.swap.alone():
@@ -352,7 +354,7 @@ def _checked(changes: Sequence[Change]) -> Sequence[Change]:
     return changes
 
 
-def _check_range(batch: Batch, table: TableSchema, parts: Sequence[Part]) -> None:
+def _check_range(batch: Batch, table: TableSchema, parts: Sequence[StagedPart]) -> None:
     if "seq" not in table.names():
         return
     for part in parts:

@@ -21,7 +21,7 @@ from jobyard.lake.footers import FileFacts, facts_of
 from jobyard.lake.intent import Step
 from jobyard.lake.ledger import STAGING, LedgerTables, Placing, grouped
 from jobyard.lake.schemas import TableSchema
-from jobyard.lake.staged import Part
+from jobyard.lake.staged import StagedPart
 from jobyard.lake.state import Page
 from jobyard.lake.tables import Change, Partition, PartitionFacts
 
@@ -141,11 +141,11 @@ class ParquetTables(LedgerTables):
         return self.part_bytes_max
 
     def place(
-        self, change: Change, parts: Sequence[Part], file_name: str, generation: int
+        self, change: Change, parts: Sequence[StagedPart], file_name: str, generation: int
     ) -> Placing:
         """Return how files get into the folders of the table."""
         placing = Placing([], {})
-        by_partition: dict[Partition, list[Part]] = {}
+        by_partition: dict[Partition, list[StagedPart]] = {}
         for part in parts:
             by_partition.setdefault(part.partition, []).append(part)
         if change.replaced is None:
@@ -163,7 +163,7 @@ class ParquetTables(LedgerTables):
                 self._replace(placing, change, old, (partition, new), generation)
         return placing
 
-    def _put(self, placing: Placing, table: TableSchema, part: Part, name: str) -> None:
+    def _put(self, placing: Placing, table: TableSchema, part: StagedPart, name: str) -> None:
         target = self.path_of(table, part.partition) / name
         placing.entered[part.partition, name] = part.facts
         placing.steps.append(Step(intents.RENAME, self.relative(part.path), self.relative(target)))
@@ -173,7 +173,7 @@ class ParquetTables(LedgerTables):
         placing: Placing,
         change: Change,
         old: Sequence[str],
-        new: tuple[Partition, Sequence[Part]],
+        new: tuple[Partition, Sequence[StagedPart]],
         generation: int,
     ) -> None:
         partition, parts = new
@@ -200,7 +200,7 @@ class ParquetTables(LedgerTables):
         return Step(intents.EXCHANGE, self.relative(source), self.relative(target), tuple(entered))
 
     def place_merged(
-        self, table: TableSchema, merged: Part, name: str, old: frozenset[str]
+        self, table: TableSchema, merged: StagedPart, name: str, old: frozenset[str]
     ) -> list[Step]:
         """Return how a file takes the place of others: with a new folder for the partition.
 

@@ -11,7 +11,7 @@ TEXT: Final = "string"
 LONG: Final = "bigint"
 REAL: Final = "double"
 TIME: Final = "timestamp"
-DAY: Final = "date"
+DATE: Final = "date"
 HOUR: Final = "int"
 BYTES: Final = "binary"
 LONGS: Final = "array<bigint>"
@@ -43,7 +43,7 @@ class TableSchema(NamedTuple):
         return tuple(column.name for column in self.columns)
 
 
-_DATE: Final = Column("date", DAY, "")
+_DATE: Final = Column("date", DATE, "")
 _HOUR: Final = Column("hour", HOUR, "")
 _YARD: Final = Column(
     "yard", TEXT, "the data directory the row is from: `incarnation` of `_events`"

@@ -20,7 +20,7 @@ from jobyard.lake.disk import damaged
 from jobyard.lake.intent import Intent, Step
 from jobyard.lake.ledger import LedgerTables, Placing
 from jobyard.lake.schemas import TABLES, TableSchema
-from jobyard.lake.staged import Part
+from jobyard.lake.staged import StagedPart
 from jobyard.lake.tables import Change, Partition
 
 _FULL: Final = ("No space left", "os error 28", "Errno 28")
@@ -86,7 +86,7 @@ class SnapshotTables(LedgerTables):
         return chosen
 
     def place(
-        self, change: Change, parts: Sequence[Part], file_name: str, generation: int
+        self, change: Change, parts: Sequence[StagedPart], file_name: str, generation: int
     ) -> Placing:
         """Return how files get into the table."""
         table = change.table
@@ -109,7 +109,7 @@ class SnapshotTables(LedgerTables):
         return placing
 
     def place_merged(
-        self, table: TableSchema, merged: Part, name: str, old: frozenset[str]
+        self, table: TableSchema, merged: StagedPart, name: str, old: frozenset[str]
     ) -> list[Step]:
         """Return how a file takes the place of others of its partition."""
         inner = names.folder_of(table, merged.partition)

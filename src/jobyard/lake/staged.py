@@ -26,7 +26,7 @@ _BATCH_ROWS: Final = 65_536
 _COMPRESSION: Final = "zstd"
 
 
-class Part(NamedTuple):
+class StagedPart(NamedTuple):
     """A file that is ready to enter a partition."""
 
     partition: Partition
@@ -40,7 +40,7 @@ class _Found(NamedTuple):
     facts: FileFacts | None
 
 
-def parts(disk: Disk, change: Change, ready: Path, bytes_max: int) -> list[Part]:
+def parts(disk: Disk, change: Change, ready: Path, bytes_max: int) -> list[StagedPart]:
     """Return the files for the partitions of a change, on the disk, in `ready` or as staged.
 
     No file of them has much more than `bytes_max` bytes, unless one was staged so.
@@ -48,18 +48,18 @@ def parts(disk: Disk, change: Change, ready: Path, bytes_max: int) -> list[Part]
     found = list(_found(change))
     if change.replaced is not None and (outside := {p for p, _ in found} - change.replaced):
         raise bad_batch(f"{change.table.name}: rows are staged for {min(outside)}, not replaced")
-    made: list[Part] = []
+    made: list[StagedPart] = []
     for partition in sorted({p for p, _ in found}):
         for group in _groups([f for p, f in found if p == partition], bytes_max):
             first = group[0]
             if len(group) == 1 and first.facts is not None:
                 disk.sync(first.path)
-                made.append(Part(partition, first.path, first.facts))
+                made.append(StagedPart(partition, first.path, first.facts))
             else:
                 disk.make_folder(ready)
                 path = ready / f"{len(made)}.staged"
                 paths = [each.path for each in group]
-                made.append(Part(partition, path, merge(disk, change.table, paths, path)))
+                made.append(StagedPart(partition, path, merge(disk, change.table, paths, path)))
     return made
 
 

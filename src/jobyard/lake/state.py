@@ -18,7 +18,7 @@ from jobyard.lake.footers import FileFacts
 from jobyard.lake.schemas import TABLES, TableSchema
 from jobyard.lake.tables import Partition
 
-FORMAT: Final = 1
+LAKE_VERSION: Final = 1
 STATE: Final = "state.json"
 FORMATS: Final = ("parquet", "delta", "iceberg")
 # A page of one day at one batch per second would not reach it.
@@ -60,7 +60,7 @@ def state_text(state: State) -> bytes:
     """Return the text of a state."""
     return _text(
         {
-            "format": FORMAT,
+            "format": LAKE_VERSION,
             "table_format": state.table_format,
             "generation": state.generation,
             "versions": state.versions,
@@ -92,7 +92,7 @@ def newer(path: Path, message: str) -> JobyardError:
 
 
 def _state(path: Path, found: dict[str, object]) -> State:
-    if _count(found["format"]) > FORMAT:
+    if _count(found["format"]) > LAKE_VERSION:
         raise newer(path, f"its manifest has format {found['format']}")
     yards = {}
     for name, each in _dict(found["yards"]).items():

@@ -28,7 +28,7 @@ from jobyard.lake.archive.names import DAY_US, EVENTS_TOPIC, SUFFIX, check_topic
 from jobyard.lake.archive.part import FILE_BYTES, Begin, PartFile
 from jobyard.lake.archive.verifying import check_file, entry_of
 
-LOG: Final = logging.getLogger("jobyard.archive")
+_LOG: Final = logging.getLogger("jobyard.archive")
 CURSOR: Final = "archive"
 FILE_BYTES_MIN: Final = 64 << 10
 CLOSE_AFTER_S: Final = 600.0
@@ -93,7 +93,7 @@ def keep_archiving(
             except JobyardError as error:
                 if error.code not in _PASSING or is_last:
                     raise
-                LOG.warning("%s is not archived for now: %s", topic, error.message)
+                _LOG.warning("%s is not archived for now: %s", topic, error.message)
             if not is_last:
                 stopped.wait(every_s)
 
@@ -207,7 +207,7 @@ class Archiver:
             except RowsGone as gone:
                 if not self._rules.allow_gaps:
                     raise self._gap_error(gone.gap) from None
-                LOG.warning("%s", self._gap_error(gone.gap).message)
+                _LOG.warning("%s", self._gap_error(gone.gap).message)
                 copied.close(source.reached)
                 copied.begin_after(gone.gap)
                 source.reached = gone.gap.to_seq

@@ -11,7 +11,7 @@ from jobyard.client.errors import JobyardError, bad_option
 from jobyard.lake.opening import Lake
 from jobyard.lake.report.gold import Gold, Slice, attempts, queues_of, span
 from jobyard.lake.report.letters import Letters, read_letters
-from jobyard.lake.report.objectives import Objective, read_objectives
+from jobyard.lake.report.objectives import ObjectiveState, read_objectives
 from jobyard.lake.report.period import Period, minute_of, period_of
 from jobyard.lake.report.queues import Queues, read_queues
 from jobyard.lake.report.workers import Workers, read_workers
@@ -32,7 +32,7 @@ class Facts(NamedTuple):
     queues: Queues
     workers: Workers
     letters: Letters
-    objectives: list[Objective]
+    objectives: list[ObjectiveState]
 
 
 class Emptiness(NamedTuple):

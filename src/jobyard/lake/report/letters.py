@@ -25,7 +25,7 @@ _COLUMNS: Final = (
 )
 
 
-class Kind(NamedTuple):
+class LetterKind(NamedTuple):
     """Dead letters of one queue, for one reason, with errors of one fingerprint."""
 
     queue: str
@@ -47,7 +47,7 @@ class Letters(NamedTuple):
     reasons: list[str]
     by_reason: Longs
     # The most frequent first; `kinds_count` is how many there are.
-    kinds: list[Kind]
+    kinds: list[LetterKind]
     kinds_count: int
 
     def total(self) -> int:
@@ -73,7 +73,7 @@ def read_letters(part: Slice, period: Period) -> Letters:
     return Letters([names.all[at] for at in order], sums[order], kinds, kinds_count)
 
 
-def _kinds(rows: pa.Table) -> tuple[list[Kind], int]:
+def _kinds(rows: pa.Table) -> tuple[list[LetterKind], int]:
     rows = rows.append_column("row", pa.array(range(len(rows)), pa.int64()))
     groups = rows.sort_by("first_seen").group_by(list(_NAMED), use_threads=False)
     found = groups.aggregate(
@@ -88,7 +88,7 @@ def _kinds(rows: pa.Table) -> tuple[list[Kind], int]:
     columns = [texts(firsts[name]) for name in (*_NAMED, "error_class", "error_message")]
     queues, reasons, prints, classes, messages = columns
     return [
-        Kind(
+        LetterKind(
             queues[at],
             reasons[at],
             prints[at],

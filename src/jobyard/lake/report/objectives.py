@@ -13,7 +13,7 @@ _NAMED: Final = ("yard", "queue", "objective")
 _NUMBERS: Final = ("good", "bad", "target", "burn_1h", "burn_6h", "budget_left")
 
 
-class Objective(NamedTuple):
+class ObjectiveState(NamedTuple):
     """One objective of one queue, over the period."""
 
     yard: str
@@ -35,7 +35,7 @@ class Objective(NamedTuple):
         return self.good / (self.good + self.bad) if self.good + self.bad else float("nan")
 
 
-def read_objectives(part: Slice) -> list[Objective]:
+def read_objectives(part: Slice) -> list[ObjectiveState]:
     """Read the table of objectives; the one with the least budget left is first."""
     # An hour that began before the period has minutes in it.
     part = part._replace(since=part.since // 60 * 60)
@@ -61,7 +61,7 @@ def read_objectives(part: Slice) -> list[Objective]:
             hours[group].tolist(), of["burn_6h"].tolist(), of["budget_left"].tolist(), strict=True
         )
         found.append(
-            Objective(
+            ObjectiveState(
                 *(yard, queue, objective),
                 *(int(np.nansum(of["good"])), int(np.nansum(of["bad"]))),
                 *(float(of["target"][-1]), float(of["budget_left"][-1])),

@@ -10,8 +10,40 @@ from typing import Final, NamedTuple
 # An hour each for a week.
 STEPS_MAX: Final = 168
 DAY: Final = 24 * 60
-_STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, DAY, 7 * DAY, 28 * DAY, 364 * DAY)
-_TICKS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, DAY, 2 * DAY, 7 * DAY, 28 * DAY)
+_STEPS: Final = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    180,
+    360,
+    720,
+    DAY,
+    7 * DAY,
+    28 * DAY,
+    364 * DAY,
+)
+_TICKS: Final = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    180,
+    360,
+    720,
+    DAY,
+    2 * DAY,
+    7 * DAY,
+    28 * DAY,
+)
 _TICKS_MAX: Final = 8
 
 
@@ -45,7 +77,12 @@ class Period(NamedTuple):
 
     def step_words(self) -> str:
         """Return the length of a step: `hour`, `10 min`."""
-        for minutes, word in ((7 * DAY, "week"), (DAY, "day"), (60, "hour"), (1, "minute")):
+        for minutes, word in (
+            (7 * DAY, "week"),
+            (DAY, "day"),
+            (60, "hour"),
+            (1, "minute"),
+        ):
             if self.step % minutes == 0:
                 many = self.step // minutes
                 return word if many == 1 else f"{many} {'min' if minutes == 1 else word + 's'}"

@@ -9,7 +9,7 @@ from jobyard.lake.report import units
 from jobyard.lake.report.facts import Emptiness, Facts
 from jobyard.lake.report.page.markup import clean
 
-COLUMNS: Final = 80
+_COLUMNS: Final = 80
 _QUEUES: Final = 6
 _ERRORS: Final = 3
 _NAME: Final = 26
@@ -51,7 +51,7 @@ def _empty(facts: Emptiness) -> list[str]:
 def _head(facts: Facts) -> str:
     scope = f"queue {clean(facts.queue)}" if facts.queue is not None else "all queues"
     period = f"{facts.period.words()} UTC"
-    return f"{_BOLD}{period}{_END}  {_fitted(scope, COLUMNS - 2 - _width(period)).rstrip()}"
+    return f"{_BOLD}{period}{_END}  {_fitted(scope, _COLUMNS - 2 - _width(period)).rstrip()}"
 
 
 def _totals(facts: Facts) -> list[str]:
@@ -122,7 +122,7 @@ def _errors(facts: Facts) -> list[str]:
         error = clean(kind.error_class or kind.reason or "no error told")
         rest = f"{clean(kind.queue)}: {clean(kind.error_message) or clean(kind.reason)}"
         many = f"{units.count(kind.letters):>10}"
-        told.append(f"{_fitted(error, _NAME)}{many}  {_fitted(rest, COLUMNS - _NAME - 12)}")
+        told.append(f"{_fitted(error, _NAME)}{many}  {_fitted(rest, _COLUMNS - _NAME - 12)}")
     return told
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # A commit holds 100,000 records by default, and one with a key counts as two.
-BATCH_SEQS: Final = 40_000
+REPLAY_SEQS: Final = 40_000
 # A seq, a time, or None for the edge of the archive.
 Place = int | str | datetime | None
 
@@ -57,7 +57,7 @@ def replay(  # noqa: PLR0913  a replay has two ends and two bounds
     into: str,
     *,
     incarnation: str = "",
-    batch_seqs: int = BATCH_SEQS,
+    batch_seqs: int = REPLAY_SEQS,
     **options: object,
 ) -> ReplayResult:
     """Write the records of an archived topic into another topic or queue, and count them.

@@ -13,8 +13,7 @@ from pyspark.sql.types import StructType
 
 from jobyard.client import Token
 from jobyard.client.errors import bad_option
-from jobyard.spark.options import Connecting, Given, connecting
-from jobyard.spark.write.options import TOPIC_NAME
+from jobyard.spark.options import TOPIC_NAME, Connecting, Given, connecting
 
 # Jobs of a claim set, which the server bounds.
 BATCH_MAX: Final = 10_000

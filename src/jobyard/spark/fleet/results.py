@@ -9,7 +9,7 @@ from typing import Final, final
 import pyarrow as pa
 
 from jobyard.spark.fleet.options import EndOptions
-from jobyard.spark.write.options import AUTO, WriteOptions
+from jobyard.spark.write.options import ValueFormat, WriteOptions
 from jobyard.spark.write.records import BadRow, Record, RecordReader
 
 _TEXT: Final = pa.schema([("value", pa.string())])
@@ -27,7 +27,8 @@ class ResultRecords:
                 topic=options.results,
                 is_staged=True,
                 key_is_tag=False,
-                value_format=AUTO,
+                is_key_said=True,
+                value_format=ValueFormat.AUTO,
                 bad_rows_path="",
                 txn="",
             )

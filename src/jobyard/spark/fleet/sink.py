@@ -41,7 +41,7 @@ from jobyard.spark.fleet.results import ResultRecords
 from jobyard.spark.write.refusals import COMMITTED, TXN_DIFFERS, TXN_TOO_LARGE, explained
 from jobyard.spark.write.sending import ChunkSender
 
-LOG: Final = logging.getLogger("jobyard.spark.fleet")
+_LOG: Final = logging.getLogger("jobyard.spark.fleet")
 
 
 @final
@@ -196,7 +196,7 @@ def _tell(options: EndOptions, done: list[EndsWritten], answer: Answer) -> None:
     claims = set().union(*(one.claims for one in done))
     outcomes.leave(options.connecting.url, claims, outcome)
     if outcome.skipped:
-        LOG.warning(
+        _LOG.warning(
             "runs of %s were skipped, their jobs are with others by now: %s",
             ", ".join(sorted(claims)), dict(outcome.skipped),
         )  # fmt: skip
@@ -211,7 +211,7 @@ def abort_ends(options: EndOptions, written: list[EndsWritten]) -> None:
         with options.connecting.client() as client:
             Transactions(client).abort(txn)
     except JobyardError as error:
-        LOG.info("transaction %s was not aborted: %s", txn, error.message)
+        _LOG.info("transaction %s was not aborted: %s", txn, error.message)
 
 
 def two_drivers(one: Driver, other: Driver | None) -> JobyardError:

@@ -5,15 +5,15 @@ of its JVM behind it, so a session of Spark Connect will do; runs no Python code
 """
 
 from jobyard.spark.pipeline.backfill import BackfillResult, backfill
-from jobyard.spark.pipeline.check import Finding, check
+from jobyard.spark.pipeline.check import Difference, check
 from jobyard.spark.pipeline.progress import BatchDone, Event, Listener, Lost, Started
 from jobyard.spark.pipeline.run import RunResult, run
 
 __all__ = [
     "BackfillResult",
     "BatchDone",
+    "Difference",
     "Event",
-    "Finding",
     "Listener",
     "Lost",
     "RunResult",

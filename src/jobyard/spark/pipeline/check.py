@@ -41,7 +41,7 @@ _EXPIRED: Final = ("expired", "stalled", "disconnected")
 _RUN: Final = ["yard", "queue", "job_id", "attempt"]
 
 
-class Finding(NamedTuple):
+class Difference(NamedTuple):
     """Something that differs."""
 
     table: str
@@ -56,7 +56,7 @@ def check(
     *,
     token: str | Token | None = None,
     table_format: str | None = None,
-) -> list[Finding]:
+) -> list[Difference]:
     """Return what differs in a lake; with a url, also between its bronze and that server."""
     opened = existing(lake, table_format)
     # A run that goes on would change tables between two looks.
@@ -85,25 +85,25 @@ def _read(tables: Tables, table: TableSchema, columns: Sequence[str]) -> pa.Tabl
     return found
 
 
-def _keys(tables: Tables) -> Iterator[Finding]:
+def _keys(tables: Tables) -> Iterator[Difference]:
     for table in TABLES.values():
         rows = _read(tables, table, table.key)
         if rows.num_rows:
             count = rows.num_rows - rows.group_by(list(table.key)).aggregate([]).num_rows
             if count:
-                yield Finding(table.name, "", f"{count} rows have the key of another row")
+                yield Difference(table.name, "", f"{count} rows have the key of another row")
 
 
 def _against_server(
     tables: Tables, events: pa.Table, url: str, token: str | Token | None
-) -> Iterator[Finding]:
+) -> Iterator[Difference]:
     source = ServerEvents(url, token)
     history = source.history()
     mine = events.filter(pc.equal(events["yard"], history.yard))["seq"] if events.num_rows else None
     end = min(tables.position(history.yard), history.head_seq)
     if mine is None or not len(mine):
         if tables.position(history.yard):
-            yield Finding("events", f"yard {history.yard}", "no event of this yard is there")
+            yield Difference("events", f"yard {history.yard}", "no event of this yard is there")
         return
     # What left the history is not there to be counted, nor what came before the lake.
     start = max(history.earliest_seq, pc.min(mine).as_py()) - 1
@@ -113,7 +113,7 @@ def _against_server(
             there = _exported(client, history.yard, after, to_seq)
             here = pc.sum(pc.and_(pc.greater(mine, after), pc.less_equal(mine, to_seq))).as_py()
             if here != there:
-                yield Finding(
+                yield Difference(
                     "events", f"yard {history.yard}, seqs {after + 1} to {to_seq}",
                     f"the lake has {here} events, the server {there}",
                 )  # fmt: skip
@@ -126,7 +126,7 @@ def _exported(client: YardClient, yard: str, after: int, to_seq: int) -> int:
         return int(stream.finish()["topics-rows"])
 
 
-def _against_bronze(tables: Tables, events: pa.Table) -> Iterator[Finding]:
+def _against_bronze(tables: Tables, events: pa.Table) -> Iterator[Difference]:
     if not events.num_rows:
         return
     events = events.sort_by([("yard", "ascending"), ("seq", "ascending")])
@@ -160,7 +160,7 @@ def _against_bronze(tables: Tables, events: pa.Table) -> Iterator[Finding]:
         yield from _same_sums("queue_minute", minutes, name, _counted(wanted))
 
 
-def _against_silver(tables: Tables) -> Iterator[Finding]:
+def _against_silver(tables: Tables) -> Iterator[Difference]:
     runs = _read(tables, ATTEMPTS, [
         "yard", "queue", "worker", "claimed_at", "finished_at", "wait_ms", "run_ms",
     ])  # fmt: skip
@@ -211,14 +211,14 @@ def _ordered(rows: pa.Table, last: str) -> list[dict[str, Any]]:
     return found
 
 
-def _same_sums(table: str, minutes: pa.Table, name: str, wanted: _Sums) -> Iterator[Finding]:
+def _same_sums(table: str, minutes: pa.Table, name: str, wanted: _Sums) -> Iterator[Difference]:
     found = _sums(minutes, name)
     differing = [key for key in {*found, *wanted} if found.get(key, 0) != wanted.get(key, 0)]
     for key in sorted(differing, key=str)[:FINDINGS_MAX]:
         yield from _differ(table, _place(key), name, wanted.get(key, 0), found.get(key, 0))
 
 
-def _same_percentiles(minutes: pa.Table, name: str, rows: pa.Table) -> Iterator[Finding]:
+def _same_percentiles(minutes: pa.Table, name: str, rows: pa.Table) -> Iterator[Difference]:
     rows = rows.filter(pc.is_valid(rows[f"{name}_ms"]))
     lists = rows.group_by(["yard", "queue", "minute"]).aggregate([(f"{name}_ms", "list")])
     values = {
@@ -249,7 +249,7 @@ def _percentile(values: Sequence[int], percent: int) -> float | None:
 
 def _same_counts(
     table: str, name: str, wanted: pa.ChunkedArray, found: pa.ChunkedArray
-) -> Iterator[Finding]:
+) -> Iterator[Difference]:
     counts = [
         {each["values"]: each["counts"] for each in pc.value_counts(values).to_pylist()}
         for values in (wanted, found)
@@ -259,9 +259,11 @@ def _same_counts(
         yield from _differ(table, where, "rows", counts[0].get(value, 0), counts[1].get(value, 0))
 
 
-def _differ(table: str, where: str, name: str, wanted: object, found: object) -> Iterator[Finding]:
+def _differ(
+    table: str, where: str, name: str, wanted: object, found: object
+) -> Iterator[Difference]:
     if wanted != found:
-        yield Finding(table, where, f"{name}: {found} in the table, {wanted} by another count")
+        yield Difference(table, where, f"{name}: {found} in the table, {wanted} by another count")
 
 
 def _place(key: tuple[Any, ...]) -> str:

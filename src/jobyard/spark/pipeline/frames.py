@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from jobyard.lake.schemas import (
     BYTES,
-    DAY,
+    DATE,
     HOUR,
     LONG,
     LONGS,
@@ -44,7 +44,7 @@ _TYPES: Final[dict[str, DataType]] = {
     LONG: LongType(),
     REAL: DoubleType(),
     TIME: TimestampType(),
-    DAY: DateType(),
+    DATE: DateType(),
     HOUR: IntegerType(),
     BYTES: BinaryType(),
     LONGS: ArrayType(LongType()),
@@ -61,7 +61,7 @@ DATED_BY: Final = {
 }
 # Rows that one task sorts and merges: small enough for memory, large enough to be worth a task.
 ROWS_PER_TASK: Final = 150_000
-TASKS_MAX: Final = 400
+_TASKS_MAX: Final = 400
 
 
 def struct_of(columns: Iterable[Column]) -> StructType:
@@ -110,7 +110,7 @@ def stage(rows: DataFrame, table: TableSchema, folder: Path, *, is_whole: bool =
 
 def tasks_for(rows_count: int) -> int:
     """Return how many tasks should share so many rows."""
-    return min(max(rows_count // ROWS_PER_TASK + 1, 2), TASKS_MAX)
+    return min(max(rows_count // ROWS_PER_TASK + 1, 2), _TASKS_MAX)
 
 
 @contextmanager

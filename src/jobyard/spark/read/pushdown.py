@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from jobyard.spark.options import ReadOptions
 from jobyard.spark.read.columns import Table
 
-SEQ_MAX: Final = (1 << 63) - 1
+_SEQ_MAX: Final = (1 << 63) - 1
 # Beyond it the filters of a long IN would not fit into a request.
 _WORDS_MAX: Final = 4096
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,7 +40,7 @@ class Bounds:
     """What rows must satisfy, as far as servers are concerned; by default nothing."""
 
     seq_min: int = 0
-    seq_max: int = SEQ_MAX
+    seq_max: int = _SEQ_MAX
     ts_min_ms: int | None = None
     ts_max_ms: int | None = None
     # Allowed values by column; None allows all.

@@ -9,7 +9,7 @@ from jobyard.lake.report.facts import Facts
 from jobyard.lake.report.page.flow import QUEUES_FIRST, section
 from jobyard.lake.report.page.marks import heat
 from jobyard.lake.report.page.markup import Html, clean, join, name_of, tag
-from jobyard.lake.report.page.tables import Column, table
+from jobyard.lake.report.page.tables import Heading, table
 
 _STRIPS: Final = 16
 # Workers in the table; the terminal and the table of the lake have all.
@@ -33,7 +33,7 @@ def workers(facts: Facts) -> Html:
         for at in range(min(len(fleet.names), _ROWS_MAX))
     ]
     heads = ("utilisation", "busy", "claimed", "completed", "failed", "lost")
-    columns = [Column("worker", "name"), *(Column(each) for each in heads)]
+    columns = [Heading("worker", "name"), *(Heading(each) for each in heads)]
     mean = float(shares.mean())
     lead = (
         f"{units.plural(len(fleet.names), 'worker')}, busy {units.share(mean)} of the time on "

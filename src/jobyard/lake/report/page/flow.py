@@ -11,7 +11,7 @@ from jobyard.lake.report.kll import Longs
 from jobyard.lake.report.page.marks import sparkline
 from jobyard.lake.report.page.markup import Html, join, name_of, tag
 from jobyard.lake.report.page.plots import REST, Plot, Series, listed
-from jobyard.lake.report.page.tables import Column, table
+from jobyard.lake.report.page.tables import Heading, table
 
 # Layers of their own; all other queues are one.
 LAYERS: Final = 6
@@ -68,7 +68,7 @@ def throughput(facts: Facts) -> Html:
         for at in reversed(range(period.steps))
     ]
     heads = ("enqueued", "claimed", "completed", "failed", "lost¹", "released", "retried")
-    columns = [Column("time, newest first", "time"), *(Column(each) for each in heads)]
+    columns = [Heading("time, newest first", "time"), *(Heading(each) for each in heads)]
     note = tag("p", "¹ expired or abandoned", class_="note")
     return section(
         "throughput",
@@ -131,9 +131,9 @@ def _queue_table(facts: Facts) -> Html:
         *("fail rate", "dead letters", "wait p95", "run p95"),
     )
     columns = [
-        Column("queue", "name"),
-        Column("completed over time", "draw"),
-        *(Column(each) for each in heads),
+        Heading("queue", "name"),
+        Heading("completed over time", "draw"),
+        *(Heading(each) for each in heads),
     ]
     figure = tag("figure", tag("figcaption", tag("h3", "Queues by volume")))
     return join(figure, table("Queues by volume", columns, rows, QUEUES_FIRST))
@@ -181,7 +181,7 @@ def load(facts: Facts) -> Html:
         for at in reversed(range(period.steps))
     ]
     heads = ("waiting", "running", "both", "most of both", "workers", "runs at a time")
-    columns = [Column("time, newest first", "time"), *(Column(each) for each in heads)]
+    columns = [Heading("time, newest first", "time"), *(Heading(each) for each in heads)]
     most = int(queues.backlog_peak.argmax())
     lead = (
         f"{units.count(waiting[-1])} waiting or delayed and {units.count(queues.running[-1])} "
@@ -227,9 +227,9 @@ def backlog(facts: Facts) -> Html:
         for at in order
     ]
     columns = [
-        Column("queue", "name"),
-        Column("over time", "draw"),
-        *(Column(each) for each in ("at the beginning", "most", "at the end", "change")),
+        Heading("queue", "name"),
+        Heading("over time", "draw"),
+        *(Heading(each) for each in ("at the beginning", "most", "at the end", "change")),
     ]
     grown = int(ends.sum() - begins.sum())
     words = "grew" if grown > 0 else "shrank" if grown < 0 else "is what it was"

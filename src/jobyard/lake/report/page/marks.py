@@ -10,8 +10,8 @@ from jobyard.lake.report.page.axes import Axis
 from jobyard.lake.report.page.markup import Html, tag
 from jobyard.lake.report.page.plots import Numbers
 
-WIDTH: Final = 100
-HEIGHT: Final = 24
+_WIDTH: Final = 100
+_HEIGHT: Final = 24
 _POINTS_MAX: Final = 60
 # Classes of heat: none, and up to these shares.
 HEAT: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -25,11 +25,11 @@ def sparkline(values: Numbers, look: str = "s1") -> Html:
     sizes = np.diff(np.append(starts, len(values)))
     means = np.add.reduceat(np.maximum(values, 0).astype(np.float64), starts) / sizes
     top = max(float(means.max()), 1e-9)
-    tops = HEIGHT - means / top * (HEIGHT - 2)
-    right = (starts + sizes) * WIDTH / len(values)
+    tops = _HEIGHT - means / top * (_HEIGHT - 2)
+    right = (starts + sizes) * _WIDTH / len(values)
     stairs = "".join(f"V{_place(y)}H{_place(x)}" for x, y in zip(right, tops, strict=True))
     return _drawing(
-        tag("path", d=f"M0 {HEIGHT}{stairs}V{HEIGHT}Z", class_=f"fill {look}"),
+        tag("path", d=f"M0 {_HEIGHT}{stairs}V{_HEIGHT}Z", class_=f"fill {look}"),
         tag("path", d=f"M0 {_place(tops[0])}{stairs}", class_=f"line {look}"),
         kind="spark",
     )
@@ -37,10 +37,10 @@ def sparkline(values: Numbers, look: str = "s1") -> Html:
 
 def bar(share: float, look: str = "s1") -> Html:
     """Return a bar of a share of its space; what is below 0 has none."""
-    width = min(max(0.0 if np.isnan(share) else share, 0.0), 1.0) * WIDTH
+    width = min(max(0.0 if np.isnan(share) else share, 0.0), 1.0) * _WIDTH
     return _drawing(
-        tag("rect", width=WIDTH, height=HEIGHT, class_="rail"),
-        tag("rect", width=_place(width), height=HEIGHT, class_=f"solid {look}"),
+        tag("rect", width=_WIDTH, height=_HEIGHT, class_="rail"),
+        tag("rect", width=_place(width), height=_HEIGHT, class_=f"solid {look}"),
         kind="bar",
     )
 
@@ -49,14 +49,14 @@ def ranges(axis: Axis, rows: Sequence[tuple[Reals, str]]) -> Html:
     """Return for each row a line from its least to its greatest value with a dot at each."""
     shapes = []
     for at, (values, look) in enumerate(rows):
-        y = _place((at + 0.5) * HEIGHT / len(rows))
-        places = [_place(axis.place(float(each)) * WIDTH) for each in values if not np.isnan(each)]
+        y = _place((at + 0.5) * _HEIGHT / len(rows))
+        places = [_place(axis.place(float(each)) * _WIDTH) for each in values if not np.isnan(each)]
         if not places:
             continue
         shapes.append(tag("path", d=f"M{places[0]} {y}H{places[-1]}", class_=f"range {look}"))
         dots = "".join(f"M{place} {y}h0" for place in places)
         shapes.append(tag("path", d=dots, class_=f"dot {look}"))
-    grid = "".join(f"M{_place(axis.place(value) * WIDTH)} 0V{HEIGHT}" for value, _ in axis.ticks)
+    grid = "".join(f"M{_place(axis.place(value) * _WIDTH)} 0V{_HEIGHT}" for value, _ in axis.ticks)
     return _drawing(tag("path", d=grid, class_="grid"), *shapes, kind="ranges")
 
 
@@ -68,9 +68,9 @@ def heat(shares: Reals, words: Sequence[str]) -> Html:
         tag(
             "rect",
             tag("title", words[at]),
-            x=_place(at * WIDTH / count),
-            width=_place(WIDTH / count),
-            height=HEIGHT,
+            x=_place(at * _WIDTH / count),
+            width=_place(_WIDTH / count),
+            height=_HEIGHT,
             class_=f"h{int(levels[at])}",
         )
         for at in range(count)
@@ -82,7 +82,7 @@ def _drawing(*shapes: Html, kind: str) -> Html:
     return tag(
         "svg",
         *shapes,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         preserveAspectRatio="none",
         class_=kind,
         aria_hidden="true",

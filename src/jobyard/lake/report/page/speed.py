@@ -11,7 +11,7 @@ from jobyard.lake.report.page.flow import QUEUES_FIRST, section
 from jobyard.lake.report.page.marks import ranges
 from jobyard.lake.report.page.markup import Html, join, name_of, tag
 from jobyard.lake.report.page.plots import Plot, Series, legend, listed
-from jobyard.lake.report.page.tables import Column, table
+from jobyard.lake.report.page.tables import Heading, table
 from jobyard.lake.report.queues import QUEUES_MEASURED, Latency
 
 SLOWEST: Final = 12
@@ -40,7 +40,7 @@ def latency(facts: Facts) -> Html:
         for at in reversed(range(period.steps))
     ]
     heads = [f"{kind} {share}" for kind in ("wait", "run") for share in (*_PERCENTILES, "max")]
-    columns = [Column("time, newest first", "time"), *(Column(each) for each in heads)]
+    columns = [Heading("time, newest first", "time"), *(Heading(each) for each in heads)]
     lead = (
         f"Half of the jobs waited at most {units.duration(wait.all[0])}, 99 % at most "
         f"{units.duration(wait.all[2])}; half of the runs took at most "
@@ -90,7 +90,11 @@ def slowest(facts: Facts) -> Html:
         for at in order
     ]
     heads = [f"{kind} {share}" for kind in ("wait", "run") for share in (*_PERCENTILES, "max")]
-    columns = [Column("queue", "name"), Column("runs"), *(Column(each) for each in heads)]
+    columns = [
+        Heading("queue", "name"),
+        Heading("runs"),
+        *(Heading(each) for each in heads),
+    ]
     first = order[0]
     parts: list[str | Html] = [name_of(queues.names[first])]
     parts.append(

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from jobyard.lake.report import units
 from jobyard.lake.report.page.markup import Html, tag
 
-FIRST: Final = 6
+_FIRST: Final = 6
 # From so many rows on a script offers to search.
 _SEARCHED_MIN: Final = 24
 
 Cell = str | Html
 
 
-class Column(NamedTuple):
+class Heading(NamedTuple):
     """A column; kinds are `name`, `num`, `small`, `time`, `text`, `wide`, `draw`."""
 
     title: str
@@ -25,7 +25,7 @@ class Column(NamedTuple):
 
 
 def table(
-    caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], first: int = FIRST
+    caption: str, columns: Sequence[Heading], rows: Sequence[Sequence[Cell]], first: int = _FIRST
 ) -> Html:
     """Return a table; the first cell of a row is its head."""
     # One or two rows more are not worth a click.
@@ -43,13 +43,13 @@ def table(
     return tag("div", *parts, class_="tables")
 
 
-def _width_class(columns: Sequence[Column]) -> str:
+def _width_class(columns: Sequence[Heading]) -> str:
     """Return the class that says below which width a table scrolls."""
     is_roomy = any(each.kind == "wide" for each in columns)
     return "roomy" if is_roomy else f"of{min(len(columns), 12)}"
 
 
-def _part(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Html:
+def _part(caption: str, columns: Sequence[Heading], rows: Sequence[Sequence[Cell]]) -> Html:
     heads = [tag("th", each.title, scope="col", class_=each.kind) for each in columns]
     body = [
         tag(

@@ -6,14 +6,14 @@ import numpy as np
 
 from jobyard.lake.report import units
 from jobyard.lake.report.facts import Facts
-from jobyard.lake.report.letters import Kind
-from jobyard.lake.report.objectives import Objective
+from jobyard.lake.report.letters import LetterKind
+from jobyard.lake.report.objectives import ObjectiveState
 from jobyard.lake.report.page.axes import linear
 from jobyard.lake.report.page.flow import LAYERS, QUEUES_FIRST, layers_of, section
 from jobyard.lake.report.page.marks import bar
 from jobyard.lake.report.page.markup import Html, clean, join, name_of, tag
 from jobyard.lake.report.page.plots import Plot, Series, listed
-from jobyard.lake.report.page.tables import Column, table
+from jobyard.lake.report.page.tables import Heading, table
 
 _BAD_ENDS: Final = ("failed", "expired", "abandoned", "released")
 _LOOKS: Final = ("s2", "s5", "s4", "s6")
@@ -46,8 +46,8 @@ def failures(facts: Facts) -> Html:
         for at in reversed(range(period.steps))
     ]
     columns = [
-        Column("time, newest first", "time"),
-        *(Column(each) for each in (*_BAD_ENDS, "dead letters")),
+        Heading("time, newest first", "time"),
+        *(Heading(each) for each in (*_BAD_ENDS, "dead letters")),
     ]
     return section(
         "failures",
@@ -90,10 +90,10 @@ def _kinds(facts: Facts) -> Html:
         for kind in letters.kinds
     ]
     columns = [
-        Column("error and its first message", "wide"),
-        Column("letters", "small"),
-        *(Column("queue", "text"), Column("reason", "text")),
-        *(Column("first and last seen", "time"), Column("some job ids", "text")),
+        Heading("error and its first message", "wide"),
+        Heading("letters", "small"),
+        *(Heading("queue", "text"), Heading("reason", "text")),
+        *(Heading("first and last seen", "time"), Heading("some job ids", "text")),
     ]
     grid = table("Dead letters by error and queue", columns, rows, 8)
     left_out = letters.kinds_count - len(letters.kinds)
@@ -101,12 +101,12 @@ def _kinds(facts: Facts) -> Html:
     return join(figure, grid, more if left_out else None)
 
 
-def _message(kind: Kind) -> Html | None:
+def _message(kind: LetterKind) -> Html | None:
     message = clean(kind.error_message)
     return tag("bdi", message, class_="under clip", title=message) if message else None
 
 
-def _error_name(kind: Kind) -> str:
+def _error_name(kind: LetterKind) -> str:
     return kind.error_class or kind.fingerprint[:_FINGERPRINT_SIZE] or "no error told"
 
 
@@ -124,9 +124,13 @@ def objectives(facts: Facts) -> Html:
     )
     rows = [_objective_row(each, facts) for each in found]
     columns = [
-        *(Column("objective", "name"), Column("queue", "text"), Column("budget", "draw")),
-        *(Column("budget left"), Column("met"), Column("target"), Column("missed")),
-        *(Column("worst burn, 1 h"), Column("worst burn, 6 h")),
+        *(
+            Heading("objective", "name"),
+            Heading("queue", "text"),
+            Heading("budget", "draw"),
+        ),
+        *(Heading("budget left"), Heading("met"), Heading("target"), Heading("missed")),
+        *(Heading("worst burn, 1 h"), Heading("worst burn, 6 h")),
     ]
     return section(
         "objectives",
@@ -137,7 +141,7 @@ def objectives(facts: Facts) -> Html:
     )
 
 
-def _objective_row(each: Objective, facts: Facts) -> list[str | Html]:
+def _objective_row(each: ObjectiveState, facts: Facts) -> list[str | Html]:
     left = each.budget_left
     is_bad = left < 0
     yard = f", yard {clean(each.yard)[:12]}" if len(facts.queues.yards) > 1 else None
