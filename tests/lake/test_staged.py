@@ -1,5 +1,7 @@
 """What a run stages becomes files of the table, or is refused with what is wrong with it."""
 
+import errno
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from jobyard.client.errors import Code, JobyardError
-from jobyard.lake import open_lake
+from jobyard.lake import open_lake, opening
+from jobyard.lake.compaction import compact
+from jobyard.lake.disk import Disk
 from jobyard.lake.footers import arrow_schema
 from jobyard.lake.opening import Lake
 from jobyard.lake.schemas import ATTEMPTS, EVENTS
@@ -144,3 +148,37 @@ def test_a_large_partition_is_several_files_in_one_step(lake: Lake) -> None:
     names = [path.name for _, path in lake.tables.files(ATTEMPTS)]
     assert len(names) > 1
     assert all(name.startswith("all-5-") for name in names)
+
+
+class PlainDisk(Disk):
+    """A file system without exchanges, such as NFS."""
+
+    def exchange(self, one: Path, other: Path) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(one), None, str(other))
+
+
+def test_without_exchanges_a_large_partition_is_one_file(memory: Path) -> None:
+    lake = opening.open_lake(memory / "lake", disk=PlainDisk())
+    lake.tables.part_bytes_max = 20_000
+    for number in range(2):
+        batch = Batch(YARD, number, number + 1)
+        rows = {HOURS[0]: [attempt(job, run_ms=number) for job in range(400)]}
+        with lake.lock():
+            change = stage(lake.tables.staging(batch), ATTEMPTS, rows, HOURS[:1], files=4)
+            lake.tables.commit(batch, [change])
+        assert [row["run_ms"] for row in read(lake.tables, ATTEMPTS)] == [number] * 400
+    assert [path.name for _, path in lake.tables.files(ATTEMPTS)] == ["all.parquet"]
+    with pytest.raises(JobyardError, match="change places") as fault:
+        compact(lake, datetime(2026, 12, 1, tzinfo=UTC))
+    assert fault.value.code == Code.BAD_LAKE
+    # A lake that came from another file system.
+    more = opening.open_lake(memory / "lake")
+    more.tables.part_bytes_max = 1
+    with more.lock():
+        change = stage(more.tables.staging(Batch(YARD, 2, 3)), ATTEMPTS, rows, HOURS[:1], files=2)
+        more.tables.commit(Batch(YARD, 2, 3), [change])
+    with lake.lock():
+        change = stage(lake.tables.staging(Batch(YARD, 3, 4)), ATTEMPTS, rows, HOURS[:1])
+        with pytest.raises(JobyardError, match="change places"):
+            lake.tables.commit(Batch(YARD, 3, 4), [change])
+    assert lake.tables.position(YARD) == 3

@@ -53,7 +53,8 @@ def compact(lake: Lake, now: datetime) -> Compacted:
         held(tables.manifest / COMPACTING, "a compaction"),
         named_faults(lake.folder, "a compaction"),
     ):
-        _check_exchange(lake)
+        if isinstance(tables, ParquetTables):
+            tables.check_exchange()
         tables.finish_alone()
         for partition, files in _closed(lake, now.astimezone(UTC).date().isoformat()):
             groups = list(_groups(files, tables.part_bytes_max))
@@ -68,17 +69,6 @@ def compact(lake: Lake, now: datetime) -> Compacted:
                     done.rows + sum(rows),
                 )
     return done
-
-
-def _check_exchange(lake: Lake) -> None:
-    tables = lake.tables
-    if isinstance(tables, ParquetTables) and not tables.disk.can_exchange(tables.manifest):
-        raise JobyardError(
-            Code.BAD_LAKE,
-            f"the file system of {lake.folder} cannot let two folders change places",
-            option="lake",
-            remedy="compact on another file system (ext4, xfs, btrfs), or use Delta or Iceberg",
-        )
 
 
 def _closed(lake: Lake, today: str) -> Iterator[tuple[Partition, list[_Bronze]]]:

@@ -282,13 +282,15 @@ class LedgerTables(ABC):
             days[table.name] = {day: count for day, count in sorted(kept.items()) if count}
             versions[table.name] = table.version
         yards = dict(state.yards)
-        if batch.to_seq > batch.from_seq:
+        has_events = batch.to_seq > batch.from_seq
+        if has_events:
             yards[batch.yard] = YardState(batch.to_seq, label)
         new = State(self.table_format, generation, versions, yards, days, state.catalogue)
         for folder in (path, *path.rglob("*")):
             if folder.is_dir():
                 self.disk.sync(folder)
-        self.write_intent(steps, new, batch.yard, batch.to_seq)
+        told = (batch.yard, batch.to_seq) if has_events else ("", 0)
+        self.write_intent(steps, new, *told)
 
     def _do(self, step: Step, intent: Intent) -> None:
         if step.act == intents.ENTER:

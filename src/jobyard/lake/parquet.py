@@ -9,6 +9,7 @@ The manifest knows all files, so one that is gone or was changed is an error, ne
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,14 +20,15 @@ from jobyard.lake import state as states
 from jobyard.lake.disk import damaged
 from jobyard.lake.footers import FileFacts, facts_of
 from jobyard.lake.intent import Step
-from jobyard.lake.ledger import STAGING, LedgerTables, Placing, grouped
+from jobyard.lake.ledger import LedgerTables, Placing, grouped
 from jobyard.lake.schemas import TableSchema
 from jobyard.lake.staged import StagedPart
 from jobyard.lake.state import Page
 from jobyard.lake.tables import Change, Partition, PartitionFacts
 
-# How often one who reads while a commit goes on looks again.
+# How often one who reads while a commit goes on looks again: at one commit, and at many.
 _LOOKS: Final = 4
+_LOOKS_MAX: Final = 50
 
 
 class LiveFile(NamedTuple):
@@ -55,12 +57,15 @@ class ParquetTables(LedgerTables):
     ) -> list[LiveFile]:
         """Return the files of partitions with their facts; a missing one is an error."""
         wanted = None if partitions is None else set(partitions)
-        for look in range(_LOOKS):
+        for look in range(_LOOKS_MAX):
+            before = self.state().generation, self.has_intent()
             try:
                 return self._look(table, wanted)
             except JobyardError as fault:
                 # A commit that goes on may have come between the manifest and its files.
-                if fault.code != Code.LAKE_DAMAGED or look == _LOOKS - 1:
+                is_same = before == (self.state().generation, self.has_intent())
+                is_settled = is_same and (not before[1] or look >= _LOOKS)
+                if fault.code != Code.LAKE_DAMAGED or is_settled or look == _LOOKS_MAX - 1:
                     raise
         raise AssertionError("the last look returns or raises")
 
@@ -132,13 +137,24 @@ class ParquetTables(LedgerTables):
     def bytes_max_of_part(self, change: Change) -> int:
         """Return how large a file may be: several take the place of others by one exchange."""
         staged = sum(path.stat().st_size for path in change.staged.rglob(f"*{names.SUFFIX}"))
-        if (
-            change.replaced is None
-            or staged <= self.part_bytes_max
-            or not self.disk.can_exchange(self.manifest / STAGING)
-        ):
+        if change.replaced is None or staged <= self.part_bytes_max or not self.can_exchange:
             return names.SEQ_MAX
         return self.part_bytes_max
+
+    @cached_property
+    def can_exchange(self) -> bool:
+        """Whether folders can change places in one step here."""
+        return self.disk.can_exchange(self.manifest)
+
+    def check_exchange(self) -> None:
+        """Refuse a file system where folders cannot change places."""
+        if not self.can_exchange:
+            raise JobyardError(
+                Code.BAD_LAKE,
+                f"the file system of {self.folder} cannot let two folders change places",
+                option="lake",
+                remedy="use another file system (ext4, xfs, btrfs), or Delta or Iceberg",
+            )
 
     def place(
         self, change: Change, parts: Sequence[StagedPart], file_name: str, generation: int
@@ -184,6 +200,7 @@ class ParquetTables(LedgerTables):
         elif len(old) == 1 and not parts:
             placing.steps.append(Step(intents.REMOVE, target=self.relative(target / old[0])))
         else:
+            self.check_exchange()
             folder = change.staged.parent / "swap" / change.table.name / str(len(placing.steps))
             self.disk.make_folder(folder)
             entered = []
