@@ -142,7 +142,7 @@ def test_what_is_no_replay_is_said(
     topics.ask("DELETE", "/v0/topics/said")
     WrittenTopic(topics, "said").fill(1)
     copy(yard, "said", tmp_path)
+    topic, begin, end = given
     with pytest.raises(JobyardError) as caught:
-        topic, begin, end = given
         replay(spark, str(tmp_path), topic, begin, end, "new", url=yard.url)
     assert caught.value.option == option
