@@ -43,6 +43,8 @@ class Code:
     ARCHIVE_DAMAGED: Final = "archive_damaged"
     # This machine cannot reach the archive, or understand it.
     ARCHIVE_NOT_FOUND: Final = "archive_not_found"
+    # It cannot be written: no permission, a full disk.
+    ARCHIVE_NOT_WRITTEN: Final = "archive_not_written"
     # Another process writes to it.
     ARCHIVE_LOCKED: Final = "archive_locked"
     # It is of another topic, or of an older copy of it.

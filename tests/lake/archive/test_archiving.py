@@ -290,6 +290,21 @@ def test_the_history_keeps_all_columns(client: YardClient, topics: Topics, tmp_p
     assert len(read.schema) == 30
 
 
+def test_a_folder_that_cannot_be_written_is_said(
+    client: YardClient, topics: Topics, tmp_path: Path
+) -> None:
+    WrittenTopic(topics, "unwritten").fill(3)
+    (tmp_path / "file").write_text("")
+    assert fails(client, "unwritten", tmp_path / "file").code == Code.ARCHIVE_NOT_WRITTEN
+    archive(client, "unwritten", tmp_path)
+    WrittenTopic(topics, "unwritten").fill(3)
+    # Where the file would be begun.
+    (tmp_path / "topic=unwritten" / PART).mkdir()
+    assert fails(client, "unwritten", tmp_path).code == Code.ARCHIVE_NOT_WRITTEN
+    (tmp_path / "topic=unwritten" / PART).rmdir()
+    assert archive(client, "unwritten", tmp_path).rows == 3
+
+
 def test_a_file_has_rows_of_one_day() -> None:
     day = 86_400_000_000
     times = [1, day - 1, day, day + 5, day - 2, 3 * day]

@@ -396,9 +396,17 @@ def test_a_pattern_finds_what_only_the_archive_has(
         if name == "pat:a":
             topic.remove()
     rows = read_batch(yard.url, "topic seq", topicsPattern="pat:.*", archivePath=str(tmp_path))
-    assert [(row["topic"], row["seq"]) for row in rows] == [
-        (name, seq) for name in names for seq in range(1, 6)
-    ]
+    wanted = [(name, seq) for name in names for seq in range(1, 6)]
+    assert [(row["topic"], row["seq"]) for row in rows] == wanted
+    query = Query(
+        yard.url, startingOffsets="earliest", topicsPattern="pat:.*", archivePath=str(tmp_path)
+    )
+    assert sorted(query.batch()) == wanted
+    # The topic that was deleted ends quietly, and is not entered again.
+    topic.fill(1)
+    found = [row for _ in range(3) for row in query.batch()]
+    assert found == [("pat:c", 6)]
+    query.stop()
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from jobyard.client import Answer, JobyardError, YardClient
 from jobyard.client.calls import topic_path
 from jobyard.client.errors import Code, bad_option
 from jobyard.lake.archive.exact import LOG_COLUMNS, ExactRange, RowsGone
-from jobyard.lake.archive.faults import damaged, differs
+from jobyard.lake.archive.faults import damaged, differs, not_written
 from jobyard.lake.archive.index import FileEntry, Gap, IndexFile, TopicIndex, sync_folder
 from jobyard.lake.archive.lock import ArchiveLock
 from jobyard.lake.archive.names import DAY_US, EVENTS_TOPIC, SUFFIX, check_topic
@@ -134,11 +134,17 @@ class Archiver:
         self._held: tuple[str, int] | None = None
 
     def __enter__(self) -> "Archiver":
-        self._file.folder.mkdir(parents=True, exist_ok=True)
-        sync_folder(self._root)
-        self._lock.__enter__()
+        try:
+            self._file.folder.mkdir(parents=True, exist_ok=True)
+            sync_folder(self._root)
+            self._lock.__enter__()
+        except OSError as fault:
+            raise not_written(self._file.folder, fault) from None
         try:
             self._index = self._recovered()
+        except OSError as fault:
+            self._lock.__exit__(None, None, None)
+            raise not_written(self._file.folder, fault) from None
         except BaseException:
             self._lock.__exit__(None, None, None)
             raise
@@ -186,6 +192,8 @@ class Archiver:
             self._copy(source, copied)
         except JobyardError as error:
             raise error.within(topic=self.topic) from None
+        except OSError as fault:
+            raise not_written(self._file.folder, fault) from None
         finally:
             copied.abandon()
         life = self._index.life(extent.incarnation)

@@ -32,6 +32,17 @@ def not_found(path: Path, why: str) -> JobyardError:
     )
 
 
+def not_written(folder: Path, fault: OSError) -> JobyardError:
+    """Return the error for an archive that cannot be added to."""
+    return JobyardError(
+        Code.ARCHIVE_NOT_WRITTEN,
+        f"{folder} cannot be written: {fault.strerror or fault}",
+        option="folder",
+        remedy="Give permission or space; the next run goes on behind the last file.",
+        detail={"file": str(folder)},
+    )
+
+
 def differs(topic: str, why: str, remedy: str) -> JobyardError:
     """Return the error for an archive and a topic that do not belong together."""
     return JobyardError(Code.ARCHIVE_DIFFERS, why, option="archivePath", remedy=remedy).within(

@@ -234,8 +234,9 @@ class JoinedStates(TopicStates):
             is_read = reached.next_seq >= lives[at].extent.next_seq
             if at < len(lives) - 1:
                 seen[topic] = lives[at + 1 if is_read else at].extent
-            elif is_read and not lives[at].is_live:
-                # The topic was deleted, and the archive has no more of it.
+            elif is_read and not lives[at].is_live and not self._options.pattern:
+                # The topic was deleted, and the archive has no more of it. One of a pattern ends
+                # quietly: it stays where it is, as it would be entered again otherwise.
                 del seen[topic]
         return seen
 

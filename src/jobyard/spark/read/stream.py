@@ -29,7 +29,7 @@ from jobyard.spark.raising import raised_short, rows_raised_short
 from jobyard.spark.read.columns import Table
 from jobyard.spark.read.losses import LOGGER, Losses, cut_back, deleted, made_again, not_asked_for
 from jobyard.spark.read.offsets import Reached, StreamOffsets, foreign, parse_stored
-from jobyard.spark.read.positions import LATEST, Position, moves
+from jobyard.spark.read.positions import EARLIEST, LATEST, Position, moves
 from jobyard.spark.read.probe import check_present
 from jobyard.spark.read.ranges import SeqRange, split
 from jobyard.spark.read.reading import Reading
@@ -41,6 +41,7 @@ from jobyard.spark.read.states import (
     no_topic,
 )
 
+FIRST: Final = Position(edge=EARLIEST)
 NOW: Final = Position(edge=LATEST)
 NOWHERE: Final = Reached("", 0)
 # Incarnations are numbers.
@@ -397,7 +398,7 @@ class _Driver:
                 known[topic] = begin
         for topic, state in found.items():
             if topic not in known:
-                known[topic] = Reached(state.incarnation, state.first_seq)
+                known[topic] = self._states.place(topic, state, FIRST, "startingOffsets")
         return known
 
     def _begin(self, topic: str, reached: Reached, state: TopicExtent | None) -> Reached | None:
