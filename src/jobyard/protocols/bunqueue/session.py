@@ -556,11 +556,8 @@ class BunqueueSession(Session, Holder, Listener, JobWaiter, TaskOwner):
         self.end_ok(frame, pull.req_id)
         observer = self.door.observer
         if observer is not None and len(leases) > 1:
-            event_fields: dict[str, object] = {
-                "queue": leases[0].job.queue.name,
-                "count": len(leases),
-            }
-            observer.publish("batch:pulled", event_fields)
+            fields: dict[str, object] = {"queue": leases[0].job.queue.name, "count": len(leases)}
+            observer.publish("batch:pulled", fields)
         newest: i64 = 0 if leases else self.journal.appended
         for lease in leases:
             if pull.is_detached:
