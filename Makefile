@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .PHONY: help setup serve test test-plain test-compiled originals compile lint types check fmt sim
-.PHONY: check-fast coverage test-sim test-spark mutants bench bench-spark libraries clean
+.PHONY: check-fast coverage test-sim test-spark pipeline mutants bench bench-spark libraries clean
 .PHONY: test-compiled-rooms test-compiled-servers
 
 BIN := .venv/bin
@@ -28,7 +28,7 @@ CHOSEN := $(if $(filter plain,$(BUILD)),$(PLAIN),$(COMPILED))
 # Debian's programs and Valkey, when they had to be fetched; what is installed comes first.
 export PATH := $(PATH):$(CURDIR)/build/debian/usr/bin:$(CURDIR)/build/valkey
 
-PLAIN_TESTS := $(addprefix tests/,unit spark transcripts recovery fuzz acceptance/doors)
+PLAIN_TESTS := $(addprefix tests/,unit spark lake transcripts recovery fuzz acceptance/doors)
 
 # With the programs that clients and benchmark are compared with.
 SERVER_TESTS := tests/acceptance tests/unit/bench
@@ -64,6 +64,9 @@ test-sim: .venv/ready ## run the tests of the simulator on the plain sources
 
 test-spark: build/spark/ready ## run the tests of the Spark part with Spark itself, in an environment of its own
 	$(PLAIN) build/spark/bin/python -m pytest $(or $(ARGS),tests/spark)
+
+pipeline: build/spark/ready $(if $(filter plain,$(BUILD)),,compile) ## show the pipeline: a server, jobs of four protocols, tables, a fleet, an archive, a report
+	@$(CHOSEN) build/spark/bin/python -m tools.pipeline_demo $(ARGS)
 
 test-compiled: $(if $(ARGS),,test-compiled-servers) test-compiled-rooms ## run the tests on the compiled build
 

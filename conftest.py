@@ -39,6 +39,7 @@ ONLY_PLAIN: Final = {
     "tests/sim/test_bugs.py::test_a_planted_bug_is_found": "bugs are planted into plain sources",
     "tests/unit/tools/": "tools are never compiled, and read the sources",
     "tests/spark/": "the readers are never compiled, and the server has tests of its own",
+    "tests/lake/": "it is never compiled either",
     "tests/unit/model/test_members.py::test_the_end_of_a_member_asks_about_few_others": (
         "it counts calls of a method, and compiled callers do not look it up"
     ),

@@ -143,7 +143,8 @@ see_to_spark() {
         'setuptools>=77' pytest pytest-timeout pytest-xdist hypothesis
     while_saying "installing Spark into $folder, which is 450 MB of downloads" \
         env JOBYARD_COMPILE=0 "$folder/bin/python" -m pip install -qq --disable-pip-version-check \
-        --no-build-isolation --editable '.[spark,java]' 'pyspark[connect]>=4.2'
+        --no-build-isolation --editable '.[spark,java,delta,iceberg]' 'pyspark[connect]>=4.2' \
+        'duckdb>=1.4'
 }
 
 # Unpacked into the build folder instead of installed: that needs no root, and the installed package

@@ -12,6 +12,8 @@ import click
 
 from jobyard.cli.beanstalkd import beanstalkd
 from jobyard.cli.directory import check, repair
+from jobyard.cli.groups import CommandGroup
+from jobyard.cli.pipeline import pipeline
 from jobyard.cli.serve import serve
 from jobyard.cli.version import version_text
 from jobyard.config import EXIT_USAGE
@@ -21,24 +23,6 @@ from jobyard.server.log import printable
 
 # The exit code that a shell reports after Ctrl-C.
 EXIT_INTERRUPTED: Final = 130
-
-
-class CommandGroup(click.Group):
-    """A group that suggests the nearest name for an unknown subcommand."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the names for the help, the most used first."""
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the subcommand, or raise an error with the nearest name."""
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            hint = suggestion(name, self.commands) or f"; commands are {', '.join(self.commands)}"
-            raise click.UsageError(f"no such command {name!r}{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 def _show_version(ctx: click.Context, _param: click.Parameter, is_asked: bool) -> None:  # noqa: FBT001 - the callback's shape is click's
@@ -68,7 +52,7 @@ def jobyard(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
-for _command in (serve, beanstalkd, check, repair):
+for _command in (serve, beanstalkd, check, repair, pipeline):
     jobyard.add_command(_command)
 
 
