@@ -9,6 +9,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, GreaterThan, In
 from pyspark.sql.datasource import DataSourceStreamReader as StreamReader
 
 from jobyard.client import Token
+from jobyard.spark.archive.batch import ArchiveBatchReader, PushingArchiveReader
+from jobyard.spark.archive.stream import ArchiveStreamReader
 from jobyard.spark.options import ReadOptions, read_options
 from jobyard.spark.read.batch import BatchReader, PushingBatchReader
 from jobyard.spark.read.columns import Table, schema_of, table_of
@@ -29,6 +31,7 @@ OPTIONS: list[dict[str, str]] = [
     {"subscribe": "a", "includeHeaders": "true"},
     {"topic": "_events", "pushdown": "true"},
     {"jobs": "q", "states": "ready,dead"},
+    {"topic": "a", "archivePath": "/mnt/archive"},
 ]
 
 
@@ -64,7 +67,12 @@ def test_options_and_readers_arrive_as_they_were(given: dict[str, str]) -> None:
     assert pushing.bounds.seq_min == 6
     stream = TopicStreamReader(options, table(options))
     reading = Reading(options.connecting, table(options), {"jobs": "ready"}, options.loss_rule)
-    for each in (batch, pushing, stream, reading):
+    joined = ArchiveBatchReader(options, table(options))
+    narrowed = PushingArchiveReader(options, table(options))
+    joined_stream = ArchiveStreamReader(options, table(options))
+    beside = joined.reading({"columns": "seq"})
+    readers = (joined, narrowed, joined_stream, beside)
+    for each in (batch, pushing, stream, reading, *readers):
         for copy in both(each):
             assert type(copy) is type(each)
             assert fields(copy) == fields(each)
@@ -98,6 +106,7 @@ def test_no_class_that_spark_sends_is_missing_here() -> None:
         return {each for each in found if each.__module__.startswith("jobyard.")}
 
     assert ours(InputPartition) == {SeqPartition}
-    assert ours(DataSourceReader) == {BatchReader, PushingBatchReader}
-    assert ours(StreamReader) == {TopicStreamReader, RefusedStreamReader}
+    archives = {ArchiveBatchReader, PushingArchiveReader}
+    assert ours(DataSourceReader) == {BatchReader, PushingBatchReader, *archives}
+    assert ours(StreamReader) == {TopicStreamReader, ArchiveStreamReader, RefusedStreamReader}
     assert ours(DataSource) == {JobyardSource}
