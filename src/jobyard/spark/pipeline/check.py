@@ -78,7 +78,8 @@ def _read(tables: Tables, table: TableSchema, columns: Sequence[str]) -> pa.Tabl
     parts = [pq.ParquetFile(path).read(columns=list(columns)) for _, path in tables.files(table)]
     if not parts:
         return pa.table({name: pa.nulls(0) for name in columns})
-    found = pa.concat_tables(parts)
+    # Files may differ in which columns can be null.
+    found = pa.concat_tables(parts, promote_options="default")
     if "queue" in columns:
         queue = pc.fill_null(found["queue"].cast(pa.string()), "")
         found = found.set_column(list(columns).index("queue"), "queue", queue)

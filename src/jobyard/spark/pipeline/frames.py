@@ -72,9 +72,9 @@ def struct_of(columns: Iterable[Column]) -> StructType:
 def from_files(spark: SparkSession, table: TableSchema, paths: Sequence[Path]) -> DataFrame:
     """Return the rows of files of a table, without the columns of the partition."""
     if not paths:
-        # Spark leaves out what is plainly empty, with the work that depends on it.
-        nothing = ", ".join(f"CAST(NULL AS {each.type}) AS `{each.name}`" for each in table.columns)
-        return spark.sql(f"SELECT {nothing} WHERE false")
+        # Not a plain `WHERE false`: Spark would leave out the branch of a union that it is, and
+        # mark columns of files as never null in one batch and not in another.
+        return spark.createDataFrame([], struct_of(table.columns))
     # A name may have characters that a URI would escape, and Spark would not undo that.
     return spark.read.schema(struct_of(table.columns)).parquet(
         *(f"file://{path.absolute()}" for path in paths)

@@ -62,7 +62,7 @@ class Snapshot:
 
 def events_in(paths: Iterable[Path]) -> pa.Table:
     """Return the columns of staged events that tell what they touch."""
-    return pa.concat_tables([_read(path, _EVENT_COLUMNS) for path in paths])
+    return _concat(_read(path, _EVENT_COLUMNS) for path in paths)
 
 
 def touched(tables: Snapshot, yard: str, events: pa.Table) -> Touched:
@@ -133,10 +133,15 @@ def _matching(
 ) -> pa.Table:
     table = ATTEMPTS if len(partition) > 1 else JOBS
     paths = tables.files(table, [partition])
-    rows = pa.concat_tables([_read(path, columns) for path in paths])
+    rows = _concat(_read(path, columns) for path in paths)
     return rows.filter(
         pc.and_(pc.equal(rows["yard"], yard), pc.is_in(rows["job_id"], value_set=ids))
     )
+
+
+def _concat(parts: Iterable[pa.Table]) -> pa.Table:
+    # Files may differ in which columns can be null.
+    return pa.concat_tables(list(parts), promote_options="default")
 
 
 def _read(path: Path, columns: list[str]) -> pa.Table:
