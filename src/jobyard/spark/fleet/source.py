@@ -71,7 +71,9 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Form, limit: ReadLimit) -> Form:  # noqa: N802, ARG002
         """Claim the next set; the start itself if there is no job."""
-        return self._drive().claim_next(self._parsed(start)).form()
+        # First of all: a query that cannot go on must not shut out another one.
+        begin = self._parsed(start)
+        return self._drive().claim_next(begin).form()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return no limit of Spark's: a claim has its own."""
@@ -87,7 +89,8 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Form, end: Form) -> list[InputPartition]:  # noqa: ARG002  the end says it all
         """Return what the tasks of a batch read."""
-        return [SetPartition(each) for each in self._drive().ranges(self._parsed(end))]
+        wanted = self._parsed(end)
+        return [SetPartition(each) for each in self._drive().ranges(wanted)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the jobs of one partition."""
