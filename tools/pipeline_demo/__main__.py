@@ -141,8 +141,8 @@ def run_fleet(spark: SparkSession, url: str, doors: dict[str, Address], folder: 
     try:
         with YardClient(url) as client:
             while time.monotonic() < until_s:
-                state = client.get(f"/v0/topics/{FLEET_QUEUE}")
-                if state.number("ready") + state.number("in_flight") == 0:
+                counts: Any = client.get(f"/v0/topics/{FLEET_QUEUE}").fields["queue"]
+                if counts["ready"] + counts["in_flight"] == 0:
                     return
                 time.sleep(0.2)
         raise SystemExit(f"the fleet was not done after {_FLEET_S} s")
