@@ -96,9 +96,10 @@ def run_from(  # noqa: PLR0913  as `run`
         start = _start(source, history, position, begin_ms, tell, allow_gap=allow_gap)
         rows = count = 0
         if start < history.head_seq:
-            session = spark if isinstance(spark, SparkSession) or not callable(spark) else spark()
             count = -(-(history.head_seq - start) // batch)
             tell(Started(history.yard, start, history.head_seq, count))
+            # The start of a session takes a while.
+            session = spark if isinstance(spark, SparkSession) or not callable(spark) else spark()
             with settings(session):
                 for number in range(1, count + 1):
                     to_seq = min(start + number * batch, history.head_seq)
