@@ -18,6 +18,7 @@ from jobyard.spark.fleet.options import claim_options
 from jobyard.spark.fleet.sink import abort_ends, commit_ends
 from tests.support.clients.spark import read_batch
 from tests.support.clients.spark_fleet import (
+    CLAIMED,
     COMMITTED,
     LOGGED,
     POINTS,
@@ -324,6 +325,22 @@ def test_a_run_of_what_is_available_ends(yard: HttpYard, topics: Topics) -> None
     query.stop()
     assert [len(each) for each in query.read] == [0, 10, 10, 5]
     assert counts(topics, "f-now") == (10, 0, 0)
+
+
+@pytest.mark.parametrize("count", [10, 25])
+def test_a_run_of_what_is_available_takes_up_an_earlier_claim(
+    yard: HttpYard, topics: Topics, count: int
+) -> None:
+    name = f"f-earlier-{count}"
+    make_queue(topics, name, count)
+    first = FleetQuery(yard.url, name, batch="10", lease_ms=LONG_MS)
+    with pytest.raises(DriverDied):
+        first.run(CLAIMED, 1)
+    query = FleetQuery(yard.url, name, checkpoint=first.checkpoint, batch="10")
+    query.reader.prepareForTriggerAvailableNow()
+    query.run()
+    query.stop()
+    all_done_once(yard, name, count)
 
 
 def test_nobody_starves_beside_the_fleet(yard: HttpYard, topics: Topics) -> None:

@@ -182,7 +182,9 @@ class ClaimDriver:
 
     def _claim(self, at: ClaimOffset) -> ClaimedSet:
         most = self._options.batch
-        if self._target >= 0:
+        # A set of a driver before this one is not among the jobs that are ready.
+        is_earlier = self._target >= 0 and self._claimed == 0 and self._claims.extend(at) > 0
+        if self._target >= 0 and not is_earlier:
             most = min(most, self._target)
             if most == 0:
                 return ClaimedSet([], is_known=False, left_out=0, ready=self._ready)
@@ -199,7 +201,7 @@ class ClaimDriver:
             self._lose(at, found.left_out)
             if found.seqs:
                 self._claims.extend(at)
-        if self._target >= 0:
+        if self._target >= 0 and not found.is_known:
             self._target -= min(self._target, len(found.seqs))
         return found
 
