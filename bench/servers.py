@@ -73,7 +73,7 @@ KINDS: dict[str, Kind] = {
             "jobyard-spark",
             "jobyard",
             is_durable=True,
-            flags=("--txn-rows-max", "10000000"),
+            flags=("--txn-rows-max", "10000000", "--txn-bytes-max", "1GiB"),
             door="http",
         ),
         Kind("valkey", "valkey", door="glidemq"),

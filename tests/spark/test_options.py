@@ -34,7 +34,7 @@ def test_defaults() -> None:
     found = read(topic="clicks")
     assert found.topics == ("clicks",)
     assert (found.is_loss_fatal, found.has_headers, found.has_payload) == (True, True, True)
-    assert (found.limits.records_per_partition, found.limits.exports_max) == (100_000, 8)
+    assert (found.limits.records_per_partition, found.limits.exports_max) == (500_000, 8)
     assert (found.poll_interval_ms, found.connecting.timeout_ms) == (200, 30_000)
     assert found.connecting.retries_max == 5
     assert not found.pushdown

@@ -3,13 +3,16 @@
 import json
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
-
-if TYPE_CHECKING:
-    from jobyard.spark.pipeline import Event, RunResult
+from typing import Any, Final, Protocol, TextIO
 
 _BAR: Final = 24
 _CLEAR: Final = "\r\x1b[K"
+
+
+class Told(Protocol):
+    """An event or a result of the pipeline: a named tuple, known by the name of its class."""
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 class Shown:
@@ -19,7 +22,7 @@ class Shown:
         self._out = out
         self._is_terminal = out.isatty()
 
-    def tell(self, event: "Event") -> None:
+    def tell(self, event: Told) -> None:
         """Show an event of a run."""
         kind = type(event).__name__
         if not self._is_terminal:
@@ -39,17 +42,18 @@ class Shown:
                 f"{fields['rows_per_s']:,.0f} events/s, {fields['left']:,} left"
             )
 
-    def end(self, result: "RunResult") -> None:
+    def end(self, result: Told) -> None:
         """Show what a run has done."""
+        fields = result._asdict()
         if not self._is_terminal:
-            self._line({"event": "done", **result._asdict()})
-        elif result.batches:
+            self._line({"event": "done", **fields})
+        elif fields["batches"]:
             self._out.write(
-                f"{_CLEAR}{result.rows:,} events in {result.elapsed_s:.1f} s, "
-                f"up to {result.to_seq}\n"
+                f"{_CLEAR}{fields['rows']:,} events in {fields['elapsed_s']:.1f} s, "
+                f"up to {fields['to_seq']}\n"
             )
         else:
-            self._out.write(f"{_CLEAR}nothing new after {result.to_seq}\n")
+            self._out.write(f"{_CLEAR}nothing new after {fields['to_seq']}\n")
         self._out.flush()
 
     def _show(self, text: str) -> None:

@@ -87,7 +87,8 @@ class Limits:
     offsets_min: int = 0
     delay_max_ms: int = 15 * 60_000
     partitions_min: int = 0
-    records_per_partition: int = 100_000
+    # A task takes about 25 ms besides its rows.
+    records_per_partition: int = 500_000
     exports_max: int = 8
     # Whether the number of partitions was asked for, which then counts more than `exports_max`.
     is_split_asked: bool = False

@@ -35,7 +35,7 @@ def test_a_misspelt_command_gets_a_suggestion(terminal: "Terminal") -> None:
 def test_a_command_near_nothing_is_told_what_there_is(terminal: "Terminal") -> None:
     outcome = terminal.type("zzz")
     assert outcome.err == (
-        "jobyard: no such command 'zzz'; commands are serve, beanstalkd, check, repair\n"
+        "jobyard: no such command 'zzz'; commands are serve, beanstalkd, check, repair, pipeline\n"
     )
     assert outcome.exit_code == 2
 
