@@ -26,7 +26,7 @@ def test_help_lists_all_commands(terminal: "Terminal") -> None:
 
 
 def test_the_nearest_command_is_suggested(terminal: "Terminal") -> None:
-    outcome = terminal.type("pipeline", "reprot")
+    outcome = terminal.type("pipeline", "reporrt")
     assert outcome.exit_code == 2
     assert "did you mean report" in outcome.err
 
