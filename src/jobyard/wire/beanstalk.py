@@ -10,34 +10,15 @@ from typing import Final
 from mypy_extensions import i64
 
 from jobyard.model.limits import ID_MAX, TUBE_NAME_SIZE_MAX, U64_MAX
+from jobyard.wire.numbers import REFUSED, parse_number
 
 CRLF: Final = b"\r\n"
-REFUSED: Final = -1
 
 _TUBE_BYTES = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-+/;.$_()")
 _SPACES = b" \t\n\v\f\r"
 
 # A method in capitals with a target, anything with a version after it, or the Host header.
 _HTTP: Final = re.compile(rb"[A-Z]+ (?:/|\*|https?:)|[!-~]+ [!-~]+ HTTP/[0-9]|(?i:host:)")
-
-
-def parse_number(data: bytes, at: i64, end: i64, most: i64) -> tuple[i64, i64]:
-    """Read a decimal after any run of spaces; return (value, next), or (REFUSED, at)."""
-    while at < end and data[at] == 32:
-        at += 1
-    value: i64 = 0
-    start = at
-    while at < end:
-        digit: i64 = data[at] - 48
-        if digit < 0 or digit > 9:
-            break
-        value = value * 10 + digit
-        if value > most:
-            return REFUSED, at
-        at += 1
-    if at == start:
-        return REFUSED, at
-    return value, at
 
 
 def parse_id(data: bytes, at: i64, end: i64) -> tuple[i64, i64]:

@@ -19,6 +19,9 @@ NO_NUMBER: Final = 1
 NOT_FINITE: Final = 2
 NOT_WHOLE: Final = 3
 
+# Instead of a number that cannot be read.
+REFUSED: Final = -1
+
 LEAST: Final = -(1 << 63)
 MOST: Final = (1 << 63) - 1
 # Floats hold this number exactly, but not the one before it.
@@ -75,6 +78,25 @@ def decimal(digits: bytes) -> i64:
     if len(short) > _DIGITS_MAX:
         return MOST
     return nearest(int(short or b"0"))
+
+
+def parse_number(data: bytes, at: i64, end: i64, most: i64) -> tuple[i64, i64]:
+    """Read a decimal after any run of spaces; return (value, next), or (REFUSED, at)."""
+    while at < end and data[at] == 32:
+        at += 1
+    value: i64 = 0
+    start = at
+    while at < end:
+        digit: i64 = data[at] - 48
+        if digit < 0 or digit > 9:
+            break
+        value = value * 10 + digit
+        if value > most:
+            return REFUSED, at
+        at += 1
+    if at == start:
+        return REFUSED, at
+    return value, at
 
 
 def write_number(out: BytesWriter, number: i64) -> None:

@@ -5,14 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobyard.model.limits import ID_MAX, TUBE_NAME_SIZE_MAX, U32_MAX, U64_MAX
-from jobyard.wire.beanstalk import (
-    REFUSED,
-    is_tube_name,
-    parse_id,
-    parse_kick_bound,
-    parse_number,
-    tube_name_end,
-)
+from jobyard.wire.beanstalk import is_tube_name, parse_id, parse_kick_bound, tube_name_end
+from jobyard.wire.numbers import REFUSED, parse_number
 
 # What lines are made of, weighted to what the rules speak of.
 TEXT = st.lists(

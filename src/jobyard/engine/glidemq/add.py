@@ -161,7 +161,8 @@ def add(yard: Yard, queue: Queue, spec: GlideJobSpec, now_ms: i64) -> Job:
     new_job = new_job_for(yard, spec)
     parent = spec.parent
     room: i64 = 0 if parent is None else _room_to_link(parent, spec)
-    job = _put(yard, queue, new_job, seq, room, now_ms)
+    _reserve(yard, queue, new_job, room, now_ms)
+    job = enter_new_job(yard, queue, new_job, seq, now_ms)
     # A parent in the same full topic may have been evicted.
     if parent is not None and parent.state != GONE:
         _link(yard, parent, job, spec)
@@ -174,18 +175,18 @@ def add_alike(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> Job:
     """Add a job like `add`, but one that has only data and time of its own."""
     if queue.jobs_by_seq is None:
         jobs_by_seq_of(queue)
-    job = _put(yard, queue, new_job, free_seq(queue, queue.next_seq, None), 0, now_ms)
+    seq = free_seq(queue, queue.next_seq, None)
+    _reserve(yard, queue, new_job, 0, now_ms)
+    job = enter_new_job(yard, queue, new_job, seq, now_ms)
     if queue.first_link is not None:
         offer(yard, queue, now_ms)
     return job
 
 
-def _put(yard: Yard, queue: Queue, new_job: NewJob, seq: i64, more: i64, now_ms: i64) -> Job:
-    """Reserve room for a job and `more` bytes of the journal; add the job with this seq."""
+def _reserve(yard: Yard, queue: Queue, new_job: NewJob, more: i64, now_ms: i64) -> None:
+    """Reserve room for a new job, and `more` bytes of the journal."""
     room = room_for(queue, new_job) + counting_room(queue) + more
     reserve(yard, queue, 1, len(new_job.body), room, now_ms)
-    queue.next_seq = seq
-    return enter_new_job(yard, queue, new_job, now_ms)
 
 
 def _link(yard: Yard, parent: Job, child: Job, spec: GlideJobSpec) -> None:
@@ -285,8 +286,9 @@ def _part_for(spec: GlideJobSpec, *, has_opts: bool) -> GlidePart:
     return part
 
 
-def enter_new_job(yard: Yard, queue: Queue, new_job: NewJob, now_ms: i64) -> Job:
-    """Add a new job for which room was reserved, as the last of its ordering group."""
+def enter_new_job(yard: Yard, queue: Queue, new_job: NewJob, seq: i64, now_ms: i64) -> Job:
+    """Add a new job with this seq, as the last of its ordering group; room was reserved."""
+    queue.next_seq = seq
     details = new_job.details
     if details is not None and details.glide is not None and details.glide.ordering_key:
         details.glide.order = _last_order(queue, details.glide.ordering_key) + 1

@@ -103,10 +103,10 @@ def add_flow(
     for each in range(len(new_jobs)):
         room += room_for(queues[each], new_jobs[each]) + counting_room(queues[each])
     reserve_all(yard, list(dict.fromkeys(queues)), queues, new_jobs, room, now_ms)
-    jobs: list[Job] = []
-    for each in range(len(new_jobs)):
-        queues[each].next_seq = seqs[each]
-        jobs.append(enter_new_job(yard, queues[each], new_jobs[each], now_ms))
+    jobs = [
+        enter_new_job(yard, queues[each], new_jobs[each], seqs[each], now_ms)
+        for each in range(len(new_jobs))
+    ]
     if yard.bus.is_on:
         flows.publish_blocked(yard, jobs[0], now_ms)
     for one in queues:

@@ -40,10 +40,9 @@ from jobyard.wire.beanstalk import (
     is_tube_name,
     parse_id,
     parse_kick_bound,
-    parse_number,
     tube_name_end,
 )
-from jobyard.wire.numbers import write_number
+from jobyard.wire.numbers import parse_number, write_number
 from jobyard.wire.payload import to_raw
 
 if TYPE_CHECKING:
