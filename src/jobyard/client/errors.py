@@ -68,12 +68,12 @@ class JobyardError(Exception):
     ) -> None:
         super().__init__(code, message)
         self.code = code
-        self.message = " ".join(message.split())[:_TEXT_MAX]
+        self.message = _one_line(message)
         self.url = url
         self.topic = ""
         self.status = status
-        self.option = option
-        self.remedy = remedy
+        self.option = _one_line(option)
+        self.remedy = _one_line(remedy)
         self.detail: dict[str, object] = detail or {}
 
     def __str__(self) -> str:
@@ -96,9 +96,13 @@ class JobyardError(Exception):
     def within(self, *, topic: str = "", option: str = "", remedy: str = "") -> "JobyardError":
         """Return this error with facts that only the caller knows."""
         self.topic = self.topic or topic
-        self.option = self.option or option
-        self.remedy = self.remedy or remedy
+        self.option = self.option or _one_line(option)
+        self.remedy = self.remedy or _one_line(remedy)
         return self
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_TEXT_MAX]
 
 
 def _restored(code: str, message: str, fields: dict[str, object]) -> JobyardError:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # A batch is one transaction of the target, which holds 100,000 records by default.
 OFFSETS_PER_TRIGGER: Final = 50_000
+# Half of the bytes of a transaction, because a batch is cut by the mean size of records.
+BYTES_PER_TRIGGER: Final = 32 << 20
 ORIGIN: Final = ("origin_topic", "origin_seq", "origin_ts")
 
 
@@ -38,17 +40,22 @@ def mirror(  # noqa: PLR0913  a copy has two ends
 
     With `available_now` it ends when everything that is there by then is copied. The headers of a
     copy name its original: `origin_topic`, `origin_seq`, `origin_ts` (milliseconds), unless a
-    record has no room for them. A batch has at most 50,000 records, unless `source_options` have
-    another `maxOffsetsPerTrigger`. The token of the environment is that of the source, and is not
-    sent to another server: `target_options` or JOBYARD_TARGET_TOKEN have that of the target.
+    record has no room for them. A batch has at most 50,000 records and about 32 MiB, unless
+    `source_options` have another `maxOffsetsPerTrigger` or `maxBytesPerTrigger`. The token of the
+    environment is that of the source, and is not sent to another server: `target_options` or
+    JOBYARD_TARGET_TOKEN have that of the target.
     """
     to_target = dict(target_options or {})
     reached = next((to_target[name] for name in to_target if name.lower() == "url"), target_url)
-    if not _has_token(to_target) and not _is_source(reached, source_options or {}):
-        to_target["tokenEnv"] = TARGET_TOKEN_VARIABLE
+    if not _has_token(to_target):
+        if _is_source(reached, source_options or {}):
+            to_target.update(_token_in(source_options or {}))
+        else:
+            to_target["tokenEnv"] = TARGET_TOKEN_VARIABLE
     reader = spark.readStream.format("jobyard").option("topic", source_topic)
     reader = reader.option("startingOffsets", "earliest")
     reader = reader.option("maxOffsetsPerTrigger", OFFSETS_PER_TRIGGER)
+    reader = reader.option("maxBytesPerTrigger", BYTES_PER_TRIGGER)
     reader = reader.options(**(source_options or {}))
     writer = copies(reader.load()).writeStream.format("jobyard").option("url", target_url)
     writer = writer.option("topic", target_topic).options(**to_target)
@@ -98,7 +105,12 @@ def _headers() -> "Column":
 
 
 def _has_token(options: Mapping[str, str]) -> bool:
-    return any(name.lower() in ("token", "tokenenv", "tokenfile") for name in options)
+    return bool(_token_in(options))
+
+
+def _token_in(options: Mapping[str, str]) -> dict[str, str]:
+    names = ("token", "tokenenv", "tokenfile")
+    return {name: value for name, value in options.items() if name.lower() in names}
 
 
 def _is_source(target_url: str, source: Mapping[str, str]) -> bool:

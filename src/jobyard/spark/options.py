@@ -213,8 +213,9 @@ def read_options(
         _refuse(given, ("consumer", "hold"), "a batch read moves no cursor",
                 "Leave it out, or read with spark.readStream.")  # fmt: skip
     if subject == "jobs":
+        _refuse(given, ("kafkaNames",), "jobs have columns of their own", "Leave it out.")
         _refuse(given, ("startingOffsets", "endingOffsets", "startingTimestamp",
-                        "endingTimestamp", "kafkaNames", "archivePath"),
+                        "endingTimestamp", "archivePath"),
                 "a snapshot of jobs has no offsets and no archive",
                 "Leave it out, and filter the rows.")  # fmt: skip
     elif given.has("states"):
@@ -235,7 +236,7 @@ def read_options(
         is_stream=bool(is_stream),
         topics=topics,
         pattern=pattern,
-        jobs=given.text("jobs"),
+        jobs=given.text("jobs").strip(),
         states=_states(given),
         starting=_position(given, "starting"),
         ending=_position(given, "ending"),

@@ -455,6 +455,8 @@ def _load_stages(yard: Yard, log: LogTopic, now_ms: i64) -> None:
         if first > next_seq and count_between(log, next_seq - 1, first - 1) > 0:
             txns.leaving.append(StagedChunk("", next_seq, first - next_seq, 0))
         next_seq = max(next_seq, last + 1)
+    # As in `decide`: the last one is erased first.
+    txns.leaving.reverse()
     begin_erasing(yard)
 
 

@@ -195,7 +195,7 @@ class Commit(Task):
             self._is_begun = True
             # In a record of its own: it holds even if the commit is refused, or was made before. A
             # driver that starts again begins with a repetition.
-            raise_fence(self._yard, self._request.worker, self._request.epoch, now_ms)
+            self._raise_fence(now_ms)
         # Before each slice: the client may have sent the same commit again meanwhile.
         if self._is_done_before():
             return 0
@@ -220,6 +220,16 @@ class Commit(Task):
             self._prepare_again(now_ms)
             if self._again <= 0:
                 self._prepare(_ALL, now_ms)
+
+    def _raise_fence(self, now_ms: i64) -> None:
+        request = self._request
+        try:
+            raise_fence(self._yard, request.worker, request.epoch, now_ms)
+        except (YardFull, TooManyTxns):
+            # A repetition is answered all the same: what it asks for is done.
+            decided = self._yard.txns.decided.get(request.name)
+            if decided is None or decided.state != TxnState.COMMITTED:
+                raise
 
     def _is_done_before(self) -> bool:
         """Return whether the same commit was made before; refuse if another one was."""

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import Filter, InputPartition
 from jobyard.spark.archive.joined import ArchiveReading
 from jobyard.spark.archive.lives import TopicLife, TopicLives
 from jobyard.spark.archive.planning import planned
+from jobyard.spark.raising import raised_short
 from jobyard.spark.read.batch import FIRST, LAST, BatchReader
 from jobyard.spark.read.losses import Losses
 from jobyard.spark.read.offsets import Reached
@@ -24,6 +25,7 @@ from jobyard.spark.read.states import TopicStates, check_names, no_topic
 class ArchiveBatchReader(BatchReader):
     """One read."""
 
+    @raised_short
     def partitions(self) -> list[InputPartition]:
         """Return what the tasks read; everything that can be wrong by now is an error here."""
         options = self.options

@@ -38,6 +38,7 @@ from jobyard.spark.fleet.ends import (
 from jobyard.spark.fleet.options import EndOptions
 from jobyard.spark.fleet.outcomes import outcome_of
 from jobyard.spark.fleet.results import ResultRecords
+from jobyard.spark.raising import raised_short
 from jobyard.spark.write.refusals import COMMITTED, TXN_DIFFERS, TXN_TOO_LARGE, explained
 from jobyard.spark.write.sending import ChunkSender
 
@@ -51,6 +52,7 @@ class EndsWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: EndOptions) -> None:
         self.options = options
 
+    @raised_short
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EndsWritten:
         """Stage the results of one task, and return what became of its jobs."""
         context = TaskContext.get()
@@ -59,10 +61,12 @@ class EndsWriter(DataSourceStreamArrowWriter):
         batch = context.getLocalProperty("streaming.sql.batchId")
         return write_ends(self.options, f"{query}:{batch}", context.partitionId(), iterator)
 
+    @raised_short
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  Spark's names
         """Commit a batch."""
         commit_ends(self.options, _own(messages))
 
+    @raised_short
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002  Spark's names
         """Drop what was staged, unless it was committed."""
         abort_ends(self.options, _own(messages))

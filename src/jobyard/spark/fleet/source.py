@@ -28,6 +28,7 @@ from jobyard.spark.fleet.keeping import LOG, LeaseKeeper
 from jobyard.spark.fleet.offsets import ClaimOffset, Form, parse_offset
 from jobyard.spark.fleet.options import ClaimOptions
 from jobyard.spark.fleet.outcomes import Outcome
+from jobyard.spark.raising import raised_short, rows_raised_short
 
 # How long the server keeps a claim for a job, and how far apart claims without one begin. A query
 # that is stopped ends with that call at the latest.
@@ -65,10 +66,12 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_driver": None}
 
+    @raised_short
     def initialOffset(self) -> Form:  # noqa: N802  Spark's names, here and below
         """Return the place before all claims, which is the same for every query."""
         return ClaimOffset(self.options.queue, self.options.worker).form()
 
+    @raised_short
     def latestOffset(self, start: Form, limit: ReadLimit) -> Form:  # noqa: N802, ARG002
         """Claim the next set; the start itself if there is no job."""
         # First of all: a query that cannot go on must not shut out another one.
@@ -79,19 +82,23 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return no limit of Spark's: a claim has its own."""
         return ReadAllAvailable()
 
+    @raised_short
     def reportLatestOffset(self) -> Form | None:  # noqa: N802
         """Return what was claimed and what became of it, for the progress of the query."""
         return None if self._driver is None else self._driver.report()
 
+    @raised_short
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Remember how many jobs are ready now: this run claims no more."""
         self._drive().set_target()
 
+    @raised_short
     def partitions(self, start: Form, end: Form) -> list[InputPartition]:  # noqa: ARG002  the end says it all
         """Return what the tasks of a batch read."""
         wanted = self._parsed(end)
         return [SetPartition(each) for each in self._drive().ranges(wanted)]
 
+    @rows_raised_short
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the jobs of one partition."""
         assert isinstance(partition, SetPartition)
@@ -103,6 +110,7 @@ class ClaimStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows.num_rows > 0:
             yield job_rows(rows, wanted.at, wanted.epoch, self.schema)
 
+    @raised_short
     def commit(self, end: Form) -> None:
         """Do nothing: the sink has ended the runs of the batch, and Spark calls this later."""
 

@@ -291,7 +291,10 @@ class _Driver:
             )  # fmt: skip
             if wanted.size > 0 and self._is_there(wanted):
                 # What is gone is met here, and is not asked for by tasks, which would log it again.
-                first_seq = self._found[topic].first_seq if topic in self._found else 0
+                # An archive may have earlier lives of a topic, which this seq says nothing of.
+                state = self._found.get(topic)
+                is_own = state is not None and state.incarnation == wanted.incarnation
+                first_seq = state.first_seq if state is not None and is_own else 0
                 after_seq = min(max(wanted.after_seq, first_seq - 1), wanted.to_seq)
                 ranges.append(wanted._replace(after_seq=after_seq))
         return ranges
@@ -350,7 +353,9 @@ class _Driver:
             self._client.ask("PUT", path, body, is_repeatable=True)
         except JobyardError as error:
             if error.status in _NO_KEY:
-                raise error.within(topic=topic, option="hold") from None
+                error.option = "hold"
+                error.remedy = "hold needs a key with scope admin: set one, or leave hold out."
+                raise error.within(topic=topic) from None
             if error.code not in _NO_LONGER:
                 raise error.within(topic=topic, option="consumer") from None
         self._is_hold_checked = True

@@ -60,7 +60,7 @@ def unwritable_folder(folder: str, fault: OSError) -> JobyardError:
     """Return the error for a folder that this machine cannot write to."""
     return bad_option(
         "badRowsPath",
-        f"{folder} cannot be written: {fault.strerror or type(fault).__name__}",
+        f"{folder} cannot be written: {fault.strerror or str(fault) or type(fault).__name__}",
         "Set a folder that driver and executors share, and in which each of them may write.",
     )
 
@@ -104,11 +104,14 @@ class BadFiles:
         names = [Path(file).name for file in files]
         content = {"parts": list(parts), "files": names, "rejected": rejected}
         started = path.with_suffix(".json.new")
-        with started.open("w") as out:
-            json.dump(content, out)
-            out.flush()
-            os.fsync(out.fileno())
-        started.rename(path)
+        try:
+            with started.open("w") as out:
+                json.dump(content, out)
+                out.flush()
+                os.fsync(out.fileno())
+            started.rename(path)
+        except OSError as fault:
+            raise unwritable_folder(str(self._folder), fault) from None
         return Note(path, list(parts), names, rejected)
 
     def notes(self) -> Iterator[Note]:

@@ -328,9 +328,10 @@ def _meta(headers: list[Any]) -> str:
             raise _Unfit("headers have an entry that is null")
         # Kafka's are structs, and may have a name twice, which the meta of a record cannot.
         name, value = (each["key"], each["value"]) if isinstance(each, dict) else each
+        name = _header(name)
         if name is None or name in pairs:
             raise _Unfit("headers have a name twice, or one that is null")
-        pairs[_header(name)] = _header(value)
+        pairs[name] = _header(value)
     text = json.dumps(pairs, separators=(",", ":"), ensure_ascii=False)
     if len(pairs) > HEADERS_COUNT_MAX or size_of(text) > HEADERS_SIZE_MAX:
         raise _Unfit(

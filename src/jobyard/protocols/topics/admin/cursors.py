@@ -15,6 +15,7 @@ from jobyard.engine.logs.columns import count_between
 from jobyard.engine.logs.cursors import cursor_head, drop_cursor, set_cursor
 from jobyard.engine.state.history import read_history, rows_after
 from jobyard.errors import Refused
+from jobyard.model.job import DONE
 from jobyard.model.topic.config import FSYNC
 from jobyard.protocols.http.call import HttpCall, HttpRefused
 from jobyard.protocols.topics.answers import finish, put_bool
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from jobyard.model.topic.cursor import TopicCursor
     from jobyard.protocols.topics.door import TopicsDoor
 
+# Jobs that are done are passed over; behind more of them the first one is not looked for.
+_JOBS_LOOKED_AT: Final = 4096
 # Journal bytes read to find the time of the first row after a cursor of `_events`.
 _READ_FOR_TIME: Final = 64 << 10
 _FIELDS: Final = frozenset(("seq", "incarnation", "hold", "force", "strict"))
@@ -145,8 +148,10 @@ def _lag_ms(door: TopicsDoor, cursor: TopicCursor) -> i64:
     yard = door.yard
     queue = yard.queues.get(cursor.topic)
     if queue is not None and cursor.topic not in yard.logs:
-        jobs = jobs_by_seq_of(queue).after(cursor.seq, 1)
-        return max(yard.now_ms - jobs[0].created_ms, 0) if jobs else 0
+        for job in jobs_by_seq_of(queue).walk(cursor.seq, _JOBS_LOOKED_AT):
+            if job.state != DONE:
+                return max(yard.now_ms - job.created_ms, 0)
+        return 0
     ts: i64 = 0
     if cursor.topic == EVENTS_TOPIC:
         page = read_history(yard, cursor.seq, 1, _READ_FOR_TIME)

@@ -23,7 +23,9 @@ def check_open_txn(call: HttpCall, txn: OpenTxn | None) -> None:
 
 def check_txn(yard: Yard, call: HttpCall, name: str) -> None:
     """Refuse a caller whose key does not cover what is staged, or what was committed."""
-    if not isinstance(call.identity, ApiKey):
+    identity = call.identity
+    # A stored answer may name 33,000 runs: it is read only for keys that may not see all of it.
+    if not isinstance(identity, ApiKey) or not identity.prefixes:
         return
     check_open_txn(call, yard.txns.open.get(name))
     decided = yard.txns.decided.get(name)
