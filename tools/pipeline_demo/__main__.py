@@ -4,7 +4,6 @@ Leaves its files in one folder, and nothing running. Says what each step did and
 """
 
 import argparse
-import os
 import shutil
 import signal
 import subprocess
@@ -13,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,8 @@ FLEET_QUEUE: Final = "exports"
 FLEET_JOBS: Final = 2_000
 _DOORS: Final = ("beanstalk", "bunqueue", "glidemq", "http")
 _START_S: Final = 60
+# A folder with this file may be removed by the next tour.
+_MARK: Final = ".jobyard-tour"
 _FLEET_S: Final = 90
 _CONF: Final = {
     "spark.master": "local[*]",
@@ -83,7 +85,11 @@ def served(folder: Path) -> Iterator[dict[str, Address]]:
         yield found
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(_START_S)
+        try:
+            process.wait(_START_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def produce(doors: dict[str, Address], count: int, seed: int) -> int:
@@ -105,9 +111,11 @@ def produce(doors: dict[str, Address], count: int, seed: int) -> int:
             until_s = time.monotonic() + 3
             # Delayed jobs and those that are tried again come later.
             while time.monotonic() < until_s:
-                ended[place] += producer.work_off(queue)
+                if done := producer.work_off(queue):
+                    ended[place] += done
+                    until_s = time.monotonic() + 3
                 time.sleep(0.2)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, LookupError, ValueError, HTTPException) as error:
             errors.append(error)
 
     threads = [threading.Thread(target=one, args=(place, *each)) for place, each in enumerate(crew)]
@@ -190,14 +198,18 @@ def tour(folder: Path, jobs: int) -> None:
 def main() -> None:
     """Parse the command line and begin."""
     parser = argparse.ArgumentParser(prog="pipeline", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path("build/pipeline"))
-    parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument(
+        "--folder", type=Path, default=Path("build/pipeline"), help="where its files lie afterwards"
+    )
+    parser.add_argument("--jobs", type=int, default=JOBS, help="how many jobs are put")
     asked = parser.parse_args()
     folder: Path = asked.folder.absolute()
-    # Of an earlier tour.
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    os.environ.setdefault("TZ", "UTC")
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / _MARK).exists():
+            raise SystemExit(f"{folder} is not empty, and not of an earlier tour: name another one")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
     tour(folder, asked.jobs)
 
 

@@ -27,7 +27,12 @@ def archive() -> None:
 @url_options
 @click.option("--topic", required=True, metavar="NAME", help="A log, or _events.")
 @_folder_option
-@click.option("--every", type=DURATION, metavar="TIME", help="Go on, and look as often: 30s, 5m.")
+@click.option(
+    "--every",
+    type=DURATION,
+    metavar="TIME",
+    help="Keep running, and look again after this time: 30s, 5m.",
+)
 @click.option("--allow-gap", is_flag=True, help="Go on where records are gone, and note the gap.")
 def run(
     url: str, token_env: str | None, token_file: str | None, topic: str, folder: Path,

@@ -1,17 +1,20 @@
 """`jobyard pipeline dlq ...`: dead letters by kind, and back into their queue."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from jobyard.cli.groups import CommandGroup
 from jobyard.cli.pipeline_options import url_options
 from jobyard.cli.pipeline_session import session_of
+from jobyard.server.log import printable
 
 if TYPE_CHECKING:
     from jobyard.spark.letters import RedriveResult
 
+# Of the text of an error in a list.
+ERROR_SHOWN_MAX: Final = 200
 _queue_option = click.option("--queue", required=True, metavar="NAME", help="The queue.")
 _master_option = click.option("--master", metavar="URL", default="local[*]", show_default=True,
                               help="Where Spark runs.")  # fmt: skip
@@ -45,7 +48,8 @@ def report(
         )
         click.echo(
             f"{kind['count']:>9,}  {kind.error_fingerprint or '-':16}  "
-            f"{kind.first_seen:%Y-%m-%d %H:%M} to {kind.last_seen:%Y-%m-%d %H:%M}  {error}"
+            f"{kind.first_seen:%Y-%m-%d %H:%M} to {kind.last_seen:%Y-%m-%d %H:%M}  "
+            f"{kind.reason or '-'}  {printable(error)[:ERROR_SHOWN_MAX]}"
         )
 
 
@@ -55,7 +59,9 @@ def report(
 @_master_option
 @click.option("--where", metavar="SQL", help="Which ones: error_class = 'TimeoutError'.")
 @click.option("--patch", metavar="JSON", help="Merged into their data (RFC 7396).")
-@click.option("--rate", type=int, metavar="N", help="At most so many jobs a second.")
+@click.option(
+    "--rate", type=click.IntRange(1, 1_000_000), metavar="N", help="At most so many jobs a second."
+)
 @click.option("--dry-run", is_flag=True, help="Only show how many.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def redrive(  # noqa: PLR0913, PLR0917  one for each flag
@@ -78,8 +84,9 @@ def redrive(  # noqa: PLR0913, PLR0917  one for each flag
     shown = letters.redrive(chosen, patch=merged, dry_run=True, **options)
     click.echo(f"{shown.moved} would be moved into {queue}{_more(shown)}")
     if dry_run or not shown.moved:
-        return 0
-    if not yes and click.prompt(f"Type {queue} to move them", default="") != queue:
+        return 1 if shown.stopped else 0
+    asked = f"Type {queue} to move them"
+    if not yes and click.prompt(asked, default="", show_default=False) != queue:
         click.echo("nothing was moved")
         return 1
     done = letters.redrive(chosen, patch=merged, rate=rate, **options)

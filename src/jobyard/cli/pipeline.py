@@ -20,11 +20,12 @@ from jobyard.cli.pipeline_errors import PipelineGroup
 from jobyard.cli.pipeline_options import DURATION, SINCE, lake_option, token_of, url_options
 from jobyard.cli.pipeline_session import session_of
 from jobyard.cli.pipeline_shown import Shown
+from jobyard.server.log import printable
 
 _FORMATS: Final = ("parquet", "delta", "iceberg")
 _REPORT: Final = "report.html"
 # What a run that goes on waits for: the server may be restarted meanwhile.
-_PASSING: Final = ("unreachable", "cut_off")
+_PASSING: Final = ("unreachable", "cut_off", "lake_busy")
 
 
 @click.group(cls=PipelineGroup, short_help="Tables and reports about the lives of jobs.")
@@ -54,12 +55,17 @@ _slo_option = click.option(
 @lake_option
 @_format_option
 @click.option("--once", is_flag=True, help="End when all is taken in; the default.")
-@click.option("--every", type=DURATION, metavar="TIME", help="Go on, and look as often: 30s, 5m.")
+@click.option(
+    "--every",
+    type=DURATION,
+    metavar="TIME",
+    help="Keep running, and look again after this time: 30s, 5m.",
+)
 @_master_option
 @click.option(
     "--since", metavar="TIME", help="How far back the first run begins: -6h, or an ISO time."
 )
-@click.option("--batch", type=int, help="Events that enter the tables at once.")
+@click.option("--batch", type=int, help="Numbers of the history in a batch.  [default: 250000]")
 @_slo_option
 @click.option("--allow-gap", is_flag=True, help="Go on where events are gone that were not read.")
 def run(  # noqa: PLR0913, PLR0917  one for each flag
@@ -90,10 +96,10 @@ def run(  # noqa: PLR0913, PLR0917  one for each flag
     if every is None:
         take_in()
     else:
-        _go_on(take_in, every)
+        _go_on(take_in, every, shown)
 
 
-def _go_on(take_in: Callable[[], None], every_s: float) -> None:
+def _go_on(take_in: Callable[[], None], every_s: float, shown: Shown) -> None:
     """Take in again and again; a server that is away for a while is waited for."""
     from jobyard.client.errors import JobyardError  # noqa: PLC0415  slow, and only needed here
 
@@ -104,7 +110,9 @@ def _go_on(take_in: Callable[[], None], every_s: float) -> None:
         except JobyardError as error:
             if error.code not in _PASSING:
                 raise
-            click.echo(f"jobyard pipeline run: {error.message}; trying again", err=True)
+            shown.pause()
+            text = f"jobyard pipeline run: {error.message}; trying again"
+            click.echo(printable(text), err=True)
         time.sleep(max(0.0, every_s - (time.monotonic() - begun_s)))
 
 
@@ -150,10 +158,10 @@ def check(lake: Path, url: str | None, token_env: str | None, token_file: str | 
     found = [f"{one.kind} {one.table} {one.path}: {one.message}" for one in damaged]
     if not found:
         differing = spark_pipeline.check(lake, url, token=token_of(token_env, token_file))
-        found = [f"{one.table}, {one.where}: {one.text}" for one in differing]
+        found = [", ".join(part for part in one if part) for one in differing]
     for line in found:
         click.echo(line)
-    click.echo(f"{len(found)} findings" if found else "no differences")
+    click.echo(f"findings: {len(found)}" if found else "no differences")
     return 1 if found else 0
 
 
@@ -181,9 +189,7 @@ def report(
     opened = open_lake(lake)
     now = datetime.now(UTC)
     path = write_report(opened, since=since, queue=queue, out=out, now=now)
-    click.echo(
-        summary(opened, since=since, queue=queue, now=now, colours=sys.stdout.isatty()), color=None
-    )
+    click.echo(summary(opened, since=since, queue=queue, now=now, colours=sys.stdout.isatty()))
     click.echo(f"\nreport: {path}")
     if is_opened:
         webbrowser.open(path.absolute().as_uri())

@@ -1,6 +1,6 @@
 """How errors of the pipeline reach the user: at most three lines on stderr, and an exit code."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -8,8 +8,11 @@ from jobyard.cli.groups import CommandGroup
 from jobyard.config import EXIT_USAGE
 from jobyard.server.log import printable
 
+if TYPE_CHECKING:
+    from jobyard.client.errors import JobyardError
+
 EXIT_FAILED: Final = 1
-_EXTRAS: Final = {"pyspark": "spark", "pyarrow": "spark", "pandas": "spark"}
+_PACKAGES: Final = frozenset({"pyspark", "pyarrow", "pandas", "numpy"})
 # Codes for which the command line was wrong.
 _USAGE: Final = ("bad_option", "bad_url", "bad_token")
 
@@ -25,18 +28,20 @@ class PipelineGroup(CommandGroup):
         try:
             return super().invoke(ctx)
         except JobyardError as error:
-            for line in f"{_place(ctx)}: {error}".splitlines():
-                click.echo(printable(line), err=True)
-            return EXIT_USAGE if error.code in _USAGE else EXIT_FAILED
+            return _show(ctx, error)
         except ImportError as fault:
             name = (fault.name or "").partition(".")[0]
-            if name not in _EXTRAS:
+            if name not in _PACKAGES:
                 raise
-            click.echo(
-                f"{_place(ctx)}: {name} is not installed: pip install 'jobyard[{_EXTRAS[name]}]'",
-                err=True,
-            )
+            text = f"{_place(ctx)}: {name} is not installed: pip install 'jobyard[spark,java]'"
+            click.echo(text, err=True)
             return EXIT_USAGE
+
+
+def _show(ctx: click.Context, error: "JobyardError") -> int:
+    for line in f"{_place(ctx)}: {error}".splitlines():
+        click.echo(printable(line), err=True)
+    return EXIT_USAGE if error.code in _USAGE else EXIT_FAILED
 
 
 def _place(ctx: click.Context) -> str:

@@ -56,6 +56,12 @@ class Shown:
             self._out.write(f"{_CLEAR}nothing new after {fields['to_seq']}\n")
         self._out.flush()
 
+    def pause(self) -> None:
+        """Leave the line that changes, for a message below it."""
+        if self._is_terminal:
+            self._out.write("\n")
+            self._out.flush()
+
     def _show(self, text: str) -> None:
         self._out.write(_CLEAR + text)
         self._out.flush()

@@ -58,7 +58,7 @@ def check(lake: Lake) -> list[Finding]:
         if lake.tables.has_intent():
             path = str(lake.tables.manifest / INTENT)
             found.append(
-                Finding(FindingKind.UNFINISHED, "", path, "a commit goes on, or was cut off")
+                Finding(FindingKind.UNFINISHED, "", path, "a commit is in progress, or was cut off")
             )
         for table in TABLES.values():
             files, faults = _sought(lake, table)

@@ -131,6 +131,8 @@ def expire(lake: Lake, before: datetime, now: datetime) -> int:
     with held(tables.manifest / COMPACTING, "a compaction"), tables.swap.alone():
         removed = 0
         with named_faults(lake.folder, "a compaction"):
+            # A commit that was cut off still needs its files.
+            tables.finish()
             for table in TABLES.values():
                 with tables.faults(f"forgetting old snapshots of {table.name}"):
                     removed += tables.expire_table(table, before)

@@ -115,7 +115,7 @@ def named_faults(folder: Path, doing: str) -> Iterator[None]:
         if fault.errno in _REFUSED:
             raise JobyardError(
                 Code.BAD_LAKE,
-                f"no permission for {name}: {fault.strerror} while {doing}",
+                f"no permission for {name}: {fault.strerror} during {doing}",
                 option="lake",
                 remedy="give this user the right to read and write the folder",
             ) from fault
@@ -139,4 +139,9 @@ def damaged(path: Path | str, message: str) -> JobyardError:
 
 def bad_batch(message: str) -> JobyardError:
     """Return the error for what cannot enter the tables."""
-    return JobyardError(Code.BAD_BATCH, message, option="lake", remedy="nothing was changed")
+    return JobyardError(
+        Code.BAD_BATCH,
+        message,
+        option="lake",
+        remedy="Nothing was changed. A lake has one pipeline: look for another writer.",
+    )

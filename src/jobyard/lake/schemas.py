@@ -102,7 +102,7 @@ ATTEMPTS: Final = TableSchema(
         _YARD,
         _QUEUE,
         _JOB_ID,
-        Column("attempt", LONG, "the how-manieth run of the job: its `deliveries`"),
+        Column("attempt", LONG, "the number of the run of the job, from 1: its `deliveries`"),
         Column("lease", LONG, "the number of the run, since the server started"),
         Column("queue_seq", LONG, "the number of the job in its queue"),
         Column("client_id", TEXT, "the id that its client chose"),

@@ -54,7 +54,7 @@ class LakeStatus(NamedTuple):
         lines = [f"{self.folder}: {self.table_format}"]
         lines += [f"yard {yard}: up to {seq:,}" for yard, seq in sorted(self.positions.items())]
         if self.is_in_commit:
-            lines.append("a commit goes on, or was cut off and ends with the next run")
+            lines.append("a commit is in progress, or was cut off and ends with the next run")
         rows: list[tuple[str, ...]] = [
             ("table", "rows", "partitions", "files", "bytes", "newest", "age")
         ]

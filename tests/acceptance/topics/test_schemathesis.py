@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 EXAMPLES = 5
-RUN_S = 120
+RUN_S = 900
 
 # A call that waits for records is right, but there are too many of them to wait for.
 HOOKS = """

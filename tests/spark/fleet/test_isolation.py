@@ -94,7 +94,7 @@ def test_each_job_has_the_end_that_its_function_says() -> None:
         ("x" * (1 << 20), "ValueError: the result is 1048578 bytes long"),
         (Retry(-1), "ValueError: Retry(-1)"),
     ],
-    ids=str,
+    ids=("object", "nan", "long", "delay"),
 )
 def test_a_result_that_cannot_be_written_is_a_failure(said: object, error: str) -> None:
     (row,) = worked(by_row(lambda _: said), 1)

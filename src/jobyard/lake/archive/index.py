@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, final
 
 from jobyard.lake.archive.blocks import decode_sums
 from jobyard.lake.archive.faults import damaged, not_found
-from jobyard.lake.archive.names import INDEX, INDEX_NEW, is_file_name, topic_folder
+from jobyard.lake.archive.names import INDEX, INDEX_NEW, SUFFIX, is_file_name, topic_folder
 
 VERSION: Final = 1
 SIZE_MAX: Final = 1 << 30
@@ -155,7 +155,9 @@ class IndexFile:
     def _without_index(self) -> TopicIndex:
         if not self._root.is_dir():
             raise not_found(self._root, "is not there")
-        if self._index is not None and self._index.files:
+        # Files are put in their place after the list that names them, so they never are alone.
+        has_files = self.folder.is_dir() and any(self.folder.glob(f"date=*/*{SUFFIX}"))
+        if has_files or (self._index is not None and self._index.files):
             raise damaged(self.path, "is missing")
         return TopicIndex(self.topic)
 

@@ -49,7 +49,11 @@ def gather(
 ) -> Facts | Emptiness:
     """Read gold; times without a zone are UTC, and a timedelta counts back from now."""
     made_at = _utc(now) if now is not None else datetime.now(UTC)
-    begin = _utc(made_at - since if isinstance(since, timedelta) else since) if since else None
+    begin = (
+        _utc(made_at - since if isinstance(since, timedelta) else since)
+        if since is not None
+        else None
+    )
     with lake.reading():
         return attempts(lake.tables, lambda gold: _gather(gold, begin, queue, made_at))
 

@@ -141,7 +141,8 @@ def meant(said: object, *, has_results: bool) -> JobOutcome:
     """Return the outcome that a result of a function means."""
     if isinstance(said, Retry):
         _check_delay(said)
-        return JobOutcome(NACK, said.delay_ms, cut_error(said.reason) or None)
+        delay_ms = None if said.delay_ms is None else int(said.delay_ms)
+        return JobOutcome(NACK, delay_ms, cut_error(said.reason) or None)
     if isinstance(said, Bury):
         return JobOutcome(BURY, None, cut_error(said.reason) or None)
     if said is None or not has_results:

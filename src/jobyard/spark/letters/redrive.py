@@ -72,7 +72,8 @@ def redrive(
     chosen = df if where is None else df.where(where)
     rows = chosen.select(*_NEEDED).distinct()
     # Ordered, so that letters come back in the order in which they died.
-    ordered = rows.orderBy("queue", f.desc("kind"), "deliveries", "seq", "job_id")
+    runs = f.when(f.col("kind") == DEAD_JOB, f.col("deliveries"))
+    ordered = rows.orderBy("queue", f.desc("kind"), runs, "seq", "job_id")
     moving = _Moving(patch, rate, pause, dry_run=dry_run)
     with reached.client() as client:
         for group in _calls_of(ordered.toLocalIterator(), rate):
@@ -151,7 +152,7 @@ class _Moving:
         self._skipped.update(why for _, why in answer.pairs("skipped"))
         self._left += answer.number("left")
         self._stopped = answer.text_or("stopped", "")
-        if self._rate is not None:
+        if self._rate is not None and not self._dry_run:
             self._pause(max(0.0, len(rows) / self._rate - (time.monotonic() - begun_s)))
 
     def result(self) -> RedriveResult:

@@ -139,5 +139,5 @@ def _day_of(text: str) -> date:
 
 def _day_after(text: str) -> date:
     """Return the first day that begins at or after a time."""
-    at = datetime.fromtimestamp(time_in_ms(text) / 1000, UTC)
+    at = datetime.fromtimestamp(time_in_ms(text, "until") / 1000, UTC)
     return at.date() if at.time() == datetime.min.time() else at.date() + _DAY

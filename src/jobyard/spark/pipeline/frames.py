@@ -127,6 +127,9 @@ def settings(spark: SparkSession) -> Iterator[None]:
         "spark.sql.shuffle.partitions": "2",
         # What is read and what is cached is small or partitioned alike.
         "spark.sql.autoBroadcastJoinThreshold": "-1",
+        # A file that cannot be read is an error, and not no rows.
+        "spark.sql.files.ignoreMissingFiles": "false",
+        "spark.sql.files.ignoreCorruptFiles": "false",
     }
     before = {name: spark.conf.get(name, None) for name in wanted}
     try:

@@ -22,7 +22,7 @@ class BatchDone(NamedTuple):
     """A batch is in the tables."""
 
     yard: str
-    # The how-manieth it is, of so many.
+    # Its number, from 1, and how many there are.
     number: int
     batches: int
     to_seq: int

@@ -5,11 +5,13 @@ or ended as a whole by the next one. A run without news does nothing and needs n
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jobyard.client import JobyardError, Token
@@ -23,11 +25,14 @@ from jobyard.spark.pipeline.events import EventSource, History, ServerEvents
 from jobyard.spark.pipeline.frames import settings, tasks_for
 from jobyard.spark.pipeline.objectives import Objectives, read_objectives
 from jobyard.spark.pipeline.progress import BatchDone, Listener, Lost, Started
+from jobyard.spark.raising import error_of
 from jobyard.spark.read.positions import parse_time
 
 # Numbers in a batch: small enough to repeat after a kill, large enough for Spark to be quick.
 BATCH_SEQS: Final = 250_000
 BATCH_SEQS_MAX: Final = 10_000_000
+# The year 3000, and as far back from now.
+_TIME_MAX_MS: Final = 32_503_680_000_000
 # A session, or what makes one when there is something to do.
 Sparks = SparkSession | Callable[[], SparkSession]
 
@@ -100,7 +105,7 @@ def run_from(  # noqa: PLR0913  as `run`
             tell(Started(history.yard, start, history.head_seq, count))
             # The start of a session takes a while.
             session = spark if isinstance(spark, SparkSession) or not callable(spark) else spark()
-            with settings(session):
+            with settings(session), named_errors():
                 for number in range(1, count + 1):
                     to_seq = min(start + number * batch, history.head_seq)
                     part = Batch(history.yard, start + (number - 1) * batch, to_seq)
@@ -115,6 +120,18 @@ def run_from(  # noqa: PLR0913  as `run`
                     )  # fmt: skip
     end = max(position, history.head_seq) if count else position
     return RunResult(history.yard, position, end, rows, count, time.monotonic() - begun_s)
+
+
+@contextmanager
+def named_errors() -> Iterator[None]:
+    """Raise an error of ours as such that Spark made an error of its own of."""
+    try:
+        yield
+    except PySparkException as raised:
+        found = error_of(raised)
+        if found is None:
+            raise
+        raise found from None
 
 
 def _one(
@@ -176,12 +193,14 @@ def existing(lake: str | Path, table_format: str | None) -> Lake:
     return open_lake(Path(lake), table_format)
 
 
-def time_in_ms(since: str) -> int:
-    """Return the time that `since` means, in milliseconds."""
+def time_in_ms(since: str, option: str = "since") -> int:
+    """Return the time that a text means, in milliseconds."""
     try:
         found = parse_time(since)
     except ValueError as fault:
-        raise bad_option("since", str(fault)) from None
+        raise bad_option(option, str(fault)) from None
+    if max(found.at_ms or 0, found.before_now_ms or 0) > _TIME_MAX_MS:
+        raise bad_option(option, f"{since[:40]!r} is too far away")
     if found.at_ms is not None:
         return found.at_ms
     return int(datetime.now(UTC).timestamp() * 1000) - (found.before_now_ms or 0)

@@ -237,7 +237,7 @@ def backlog(facts: Facts) -> Html:
     if grown:
         parts.append(f" by {units.plural(abs(grown), 'job')}")
     if len(order) > 1 and ends[order[0]]:
-        parts += ["; most of it is in ", name_of(queues.names[order[0]])]
+        parts += ["; the largest part is in ", name_of(queues.names[order[0]])]
     parts.append(".")
     if queues.backlog_before:
         parts.append(

@@ -11,7 +11,7 @@ from typing import Final, final
 # Tags without an end.
 _VOID: Final = frozenset({"br", "col", "meta"})
 _UNSEEN: Final = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u206f\ufeff\ufffe\uffff]"
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2028\u2029\u2060-\u206f\ufeff\ufffe\uffff]"
 )
 # So much of a text is shown; names have at most 256 bytes, messages may have more.
 TEXT_MAX: Final = 600

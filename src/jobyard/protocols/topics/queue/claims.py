@@ -34,7 +34,6 @@ from jobyard.protocols.http.long_calls import in_http as refusal_of
 from jobyard.protocols.session import PIECE_SIZE
 from jobyard.protocols.topics.answers import begin, finish, finish_long, put_bool, put_int
 from jobyard.protocols.topics.body import invalid, is_strict, read_body, whole
-from jobyard.protocols.topics.export.request import check_known
 from jobyard.protocols.topics.find import find_queue, no_topic, queue_of
 from jobyard.protocols.topics.limits import hold_wait
 from jobyard.protocols.topics.queue import leases
@@ -44,7 +43,6 @@ from jobyard.protocols.topics.records.reads import WAIT_MS_MAX
 from jobyard.protocols.topics.txn_fields import check_id, check_worker, in_http, put_limits
 from jobyard.wire.arrow.stream import ARROW_STREAM
 from jobyard.wire.http.accept import names
-from jobyard.wire.http.request import parse_query
 from jobyard.wire.json.write import write_text
 from jobyard.wire.msgpack.forms import KIND_ABSENT, KIND_NIL
 
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
 SET_CLAIM_MAX: Final = 10_000
 _SHOW_UNITS: Final = 3
 _BYTES_PER_UNIT: Final = 1024
-_NO_PARAMETERS: Final[frozenset[str]] = frozenset()
 _EXTEND_FIELDS: Final = frozenset({"lease_ms", "worker", "epoch", "strict"})
 
 
@@ -346,12 +343,12 @@ def show(door: TopicsDoor, call: HttpCall) -> None:
     """GET /v0/topics/{topic}/claims/{claim}."""
     queue, claim_set = _find(door, call)
     accept = call.header("accept")
+    # Checked for JSON too, where they have no effect.
+    columns = ClaimColumns(door, call, queue)
     if names(accept, ARROW_STREAM) and not names(accept, JSON_TYPE):
-        columns = ClaimColumns(door, call, queue)
         task = SetShow(door, claim_set, claim_set.claim_id, columns)
         shown = partial(_shown_as_columns, call, task, columns)
     else:
-        check_known(parse_query(call.request.query), "a claim as JSON", _NO_PARAMETERS)
         task = SetShow(door, claim_set, claim_set.claim_id)
         task.begin()
         shown = partial(_answer_set, call, queue, task, is_duplicate=True)

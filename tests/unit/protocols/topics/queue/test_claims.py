@@ -196,7 +196,7 @@ def test_columns_are_those_of_an_export_of_jobs(site: BareTopics, api: TopicsCli
         ("nullable=1", ARROW),
         ("compress=zstd", ARROW),
         ("nosuch=1", {}),
-        ("columns=seq", {}),
+        ("columns=nosuch", {}),
     ],
 )
 def test_parameters_that_a_claim_does_not_have(
@@ -205,6 +205,14 @@ def test_parameters_that_a_claim_does_not_have(
     claim_set(api)
     answer = api.ask("GET", f"/v0/topics/q/claims/c?{query}", None, headers)
     assert answer.refusal == (400, "invalid_request")
+
+
+@pytest.mark.usefixtures("queue")
+def test_columns_change_no_json(api: TopicsClient) -> None:
+    claim_set(api)
+    plain = api.ask("GET", "/v0/topics/q/claims/c").json["claimed"]
+    chosen = api.ask("GET", "/v0/topics/q/claims/c?columns=seq&nullable=true").json["claimed"]
+    assert chosen == plain
 
 
 @pytest.mark.usefixtures("queue")
