@@ -123,7 +123,7 @@ def test_a_list_that_is_missing_is_found(made: Path, client: YardClient) -> None
         assert "_index is missing" in damage_of(verify, made).message
         with pytest.raises(JobyardError) as caught:
             archive(client, "damaged", made)
-        assert "_index is missing, and there are 2 files" in caught.value.message
+        assert "_index is missing" in caught.value.message
     finally:
         path.write_bytes(whole)
 
