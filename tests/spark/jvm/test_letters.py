@@ -159,9 +159,10 @@ def test_what_cannot_be_moved_is_told(spark: SparkSession, yard: HttpYard, topic
 def test_the_block_of_the_page_runs(
     yard: HttpYard, topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fill(topics, "mails", 3)
+    fill(topics, "l.page", 3)
     text = (Path(__file__).parents[3] / "docs" / "dead-letters.md").read_text()
     (block,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    block = block.replace('"mails"', '"l.page"')
     (tmp_path / "page.py").write_text(block.replace("http://127.0.0.1:6790", yard.url))
     runpy.run_path(str(tmp_path / "page.py"), run_name="__main__")
     shown = capsys.readouterr().out
