@@ -34,6 +34,10 @@ def before_call(context, case, kwargs):
     body = case.body
     if isinstance(body, dict) and isinstance(body.get("wait_ms"), int) and body["wait_ms"] > 1:
         body["wait_ms"] = 1
+    query = case.query or {}
+    wait = str(query.get("wait_ms", ""))
+    if wait.isdecimal() and int(wait) > 1:
+        query["wait_ms"] = 1
 """
 # TRACE is not among them: it is refused when the request is parsed, as an unknown method.
 METHODS = """
