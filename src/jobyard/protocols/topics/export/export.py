@@ -71,9 +71,12 @@ def export(door: TopicsDoor, call: HttpCall) -> None:
     name = call.params[0]
     source = _source(door, call, name, parse_query(call.request.query))
     _check_accept(call)
+    # Before the range: what makes no sense is refused as such, wherever the topic ends.
+    columns = read_columns(call, source.fields())
+    is_nullable = query_flag(call, "nullable", otherwise=False)
     wanted = read_range(call, source, name)
-    wanted.columns = read_columns(call, source.fields())
-    wanted.is_nullable = query_flag(call, "nullable", otherwise=False)
+    wanted.columns = columns
+    wanted.is_nullable = is_nullable
     packer = read_packer(call, door.packers)
     wanted.rows = source.count(wanted.from_seq, wanted.to_seq)
     call.await_batch(source.batch())
