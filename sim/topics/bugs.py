@@ -530,14 +530,10 @@ TOPICS_BUGS: Final[dict[str, Planted]] = {
         (
             (
                 "jobyard.engine.topics.transactions",
-                (
-                    "            raise_fence(self._yard, self._request.worker, "
-                    "self._request.epoch, now_ms)\n"
-                ),
+                "            self._raise_fence(now_ms)\n",
                 (
                     "            if self._yard.txns.decided.get(self._request.name) is None:\n"
-                    "                raise_fence(self._yard, self._request.worker, "
-                    "self._request.epoch, now_ms)\n"
+                    "                self._raise_fence(now_ms)\n"
                 ),
             ),
         ),
