@@ -165,7 +165,7 @@ def test_a_cursor_that_holds_needs_a_token_that_may_do_everything(
             reader.initialOffset if start is None
             else functools.partial(reader.latestOffset, start, query.limit)
         )  # fmt: skip
-        assert (error.code, error.topic, error.option) == ("forbidden", "other", "token")
+        assert (error.code, error.topic, error.option) == ("forbidden", "other", "hold")
     # Nobody's cursor was moved by asking, and a key that may hold is let through.
     caller = Topics(keyed.address, ALL)
     Query(keyed.url, token=ALL, hold="true", **given).stop()

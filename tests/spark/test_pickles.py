@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceStreamReader as StreamReader
 from jobyard.client import Token
 from jobyard.spark.archive.batch import ArchiveBatchReader, PushingArchiveReader
 from jobyard.spark.archive.stream import ArchiveStreamReader
+from jobyard.spark.fleet.source import ClaimStreamReader, SetPartition
 from jobyard.spark.options import ReadOptions, read_options
 from jobyard.spark.read.batch import BatchReader, PushingBatchReader
 from jobyard.spark.read.columns import Table, schema_of, table_of
@@ -105,8 +106,10 @@ def test_no_class_that_spark_sends_is_missing_here() -> None:
             found |= {below} | ours(below)
         return {each for each in found if each.__module__.startswith("jobyard.")}
 
-    assert ours(InputPartition) == {SeqPartition}
+    partitions: set[type[Any]] = {SeqPartition, SetPartition}
+    assert ours(InputPartition) == partitions
     archives = {ArchiveBatchReader, PushingArchiveReader}
     assert ours(DataSourceReader) == {BatchReader, PushingBatchReader, *archives}
-    assert ours(StreamReader) == {TopicStreamReader, ArchiveStreamReader, RefusedStreamReader}
+    topics = {TopicStreamReader, ArchiveStreamReader, RefusedStreamReader}
+    assert ours(StreamReader) == {*topics, ClaimStreamReader}
     assert ours(DataSource) == {JobyardSource}

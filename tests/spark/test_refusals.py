@@ -36,7 +36,7 @@ READS: list[tuple[dict[str, str], str, str]] = [
     ({"topic": "a", "kafka.bootstrap.servers": "h:1"}, "here it is url", "Set url"),
     ({"assign": '{"clicks":[0]}'}, "here it is topics", "Set topics"),
     ({"topic": "a", "kafka.group.id": "g"}, "mean nothing here", "Leave it out."),
-    ({"topic": "a", "Zzzz": "1"}, "there is no option Zzzz", "pushdown, compress."),
+    ({"topic": "a", "Zzzz": "1"}, "there is no option Zzzz", "pushdown, compress"),
     ({"topic": "a", "failOnDataLoss": "yes"}, "neither true nor false", "in full"),
     ({"topic": "a", "minPartitions": "0"}, "not a whole number", "digits only"),
     ({"jobs": "q", "states": "readi"}, "'readi' is not one of", "Did you mean ready?"),

@@ -177,4 +177,4 @@ def test_serving_asks_for_nothing_of_development() -> None:
     extras = project["project"]["optional-dependencies"]
     # What compiles for `make` is what compiles for pip.
     assert sorted(extras["compile"]) == sorted(project["build-system"]["requires"])
-    assert "jobyard[compile,uvloop,zstd]" in extras["dev"]
+    assert "jobyard[compile,uvloop,zstd,delta,iceberg]" in extras["dev"]
