@@ -172,7 +172,7 @@ def test_of_two_queries_of_one_worker_the_later_works(
     first.processAllAvailable()
     second = work(spark, "j-two", "same", lambda _: None, url=yard.url)
     with pytest.raises(StreamingQueryException, match="fenced"):
-        first.awaitTermination(120)
+        first.awaitTermination(300)
     put(topics, "j-two", 5)
     second.processAllAvailable()
     second.stop()

@@ -111,7 +111,7 @@ def test_errors_of_each_kind_are_short_and_found(
         stream = spark.readStream.format("jobyard").options(url=yard.url, **options).load()
         place = str(tmp_path / "-".join(options))
         query = stream.writeStream.format("noop").option("checkpointLocation", place)
-        query.trigger(availableNow=True).start().awaitTermination(60)
+        query.trigger(availableNow=True).start().awaitTermination(300)
 
     for options, option in (
         ({"topic": "m.there", "endingOffsets": "latest"}, "endingOffsets"),
@@ -157,7 +157,7 @@ def copy(spark: SparkSession, yard: HttpYard, name: str, folder: Path, **more: A
         spark, name, yard.url, f"{name}.copy", checkpoint=str(folder / name),
         source_options={"url": yard.url}, available_now=True, **more,
     )  # fmt: skip
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     read = spark.read.format("jobyard").options(url=yard.url, topic=f"{name}.copy").load()
     return list(read.orderBy("seq").select("seq", "value", "headers").collect())
 

@@ -55,7 +55,7 @@ def test_a_stream_is_written_once_over_a_restart(
             source_options={"url": yard.url},
             available_now=True,
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
     rows = spark.read.format("jobyard").options(url=yard.url, topic="w.to").load().collect()
     assert [row.value for row in rows] == [b"%d" % n for n in range(6)]
     assert [(row.headers["h"], row.headers["origin_seq"]) for row in rows] == [
@@ -90,7 +90,7 @@ def test_a_copy_is_made_in_transactions_that_the_target_can_hold(
         source_options={"url": yard.url},
         available_now=True,
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert topics.ask("GET", "/v0/topics/w.copied")[1]["head_seq"] == 110_000
     sizes = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
     assert sizes == [OFFSETS_PER_TRIGGER, OFFSETS_PER_TRIGGER, 10_000]
@@ -194,7 +194,7 @@ def test_nothing_stays_staged_of_a_batch_of_a_stream_that_fails(
         .start()
     )
     with pytest.raises(PySparkException, match="no"):
-        query.awaitTermination(60)
+        query.awaitTermination(300)
     assert staged(topics) == 0
 
 
